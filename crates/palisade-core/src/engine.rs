@@ -1,4 +1,5 @@
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,14 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// - A held claim that is evicted, or whose session ends, is told here without being asked for.
     /// - A claim that its own client withdrew is not.
     fn signals(&self) -> &Signals;
+
+    /// The descriptor that keeps the session alive, on engines that notice death through the kernel.
+    ///
+    /// # Behaviour
+    /// - While any process holds a copy, claims do not pass on because their own process died. A
+    ///   program that starts a command under a lock lets the command inherit it, so that the lock
+    ///   cannot pass on before the command has ended.
+    fn lifeline(&self) -> Option<BorrowedFd<'_>>;
 
     /// Asks for a resource.
     ///

@@ -239,7 +239,7 @@ impl Ledger {
     fn bury(&mut self, row: &Row, reason: GoneReason, now: BootInstant) {
         self.gone.insert(
             row.claim.id,
-            (reason.clone(), now + row.claim.ttl.as_duration().max(Duration::from_secs(60))),
+            (reason.clone(), now + row.claim.ttl.as_duration().max(Duration::from_mins(1))),
         );
         row.turn.notify_waiters();
         if row.held.is_some() {

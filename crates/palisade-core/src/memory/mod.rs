@@ -6,6 +6,7 @@
 mod ledger;
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
@@ -176,6 +177,10 @@ impl Engine for MemoryEngine {
 
     fn signals(&self) -> &Signals {
         &self.signals
+    }
+
+    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
