@@ -61,7 +61,9 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     ///   nothing behind.
     /// - Asked again with the same id, it gives the same answer: the same token, or the same place.
     /// - The token is greater than that of every grant of this resource that returned before the
-    ///   claim was asked for, whatever crashed in between.
+    ///   claim was asked for, whatever crashed in between. Of two grants that exclude each other,
+    ///   the later one has the greater token, also where the later one asked first.
+    /// - Asked again with a token floor that is not below its token, a grant gets a greater token.
     /// - `valid_until` counts from before the request was sent.
     /// - Another number of slots than the one in force is a conflict that names both.
     /// - Two names never share a claim; one namespace never sees another.

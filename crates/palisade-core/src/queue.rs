@@ -53,7 +53,9 @@ impl Occupancy {
             }
             Mode::Shared => self.slots.is_empty().then_some(Admission { slot: None }),
             Mode::Slot { of } => {
-                if self.shared > 0 {
+                // All who are inside count, also those above a number that was reduced meanwhile:
+                // otherwise three would hold two.
+                if self.shared > 0 || self.slots.len() >= of as usize {
                     return None;
                 }
                 // The lowest free number, so that slots stay few after a burst.
@@ -95,10 +97,10 @@ mod tests {
         assert_eq!(inside.try_enter(Mode::Slot { of: 3 }), Some(Admission { slot: Some(1) }));
         assert_eq!(inside.try_enter(Mode::Slot { of: 3 }), None);
         assert_eq!(inside.admit(Mode::Shared), None);
-        // After a resize to fewer, holders above the new number keep theirs and block nobody else.
+        // After a resize to fewer, holders above the new number keep theirs, and still count.
         let mut shrunk = Occupancy::default();
-        shrunk.enter(Mode::Slot { of: 1 }, Some(2));
-        assert_eq!(shrunk.try_enter(Mode::Slot { of: 1 }), Some(Admission { slot: Some(0) }));
-        assert_eq!(shrunk.try_enter(Mode::Slot { of: 1 }), None);
+        shrunk.enter(Mode::Slot { of: 2 }, Some(2));
+        assert_eq!(shrunk.try_enter(Mode::Slot { of: 2 }), Some(Admission { slot: Some(0) }));
+        assert_eq!(shrunk.try_enter(Mode::Slot { of: 2 }), None);
     }
 }

@@ -58,6 +58,12 @@ impl Ledger {
         self.purge(&claim.resource, now);
         let rows = self.resources.entry(claim.resource.clone()).or_default();
         if let Some(at) = rows.iter().position(|row| row.claim.id == claim.id) {
+            if let (Some(held), Some(floor)) = (&mut rows[at].held, claim.token_floor)
+                && held.token <= floor
+            {
+                self.last_token = self.last_token.max(floor.get()) + 1;
+                held.token = token(self.last_token);
+            }
             return Ok(answer(rows, at));
         }
         check_slots(rows, claim)?;
