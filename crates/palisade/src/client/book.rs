@@ -1,0 +1,260 @@
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::{BootInstant, Claim, ClaimId, Name, Renewed, Ttl};
+
+use super::Hold;
+use crate::guard::LostReason;
+
+/// What the keeper knows: which claims to renew and when, and which to give back.
+///
+/// Plain data and decisions, no I/O; the keeper carries them out.
+#[derive(Debug)]
+pub(super) struct Book {
+    entries: HashMap<ClaimId, Entry>,
+    /// Every entry once, by the moment at which it next needs a look.
+    due: BTreeSet<(BootInstant, ClaimId)>,
+    releases: VecDeque<Release>,
+    /// When the keeper will look by itself; an earlier need has to wake it.
+    pub(super) next_look: BootInstant,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            due: BTreeSet::new(),
+            releases: VecDeque::new(),
+            next_look: BootInstant::FAR_FUTURE,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    claim: Arc<Claim>,
+    /// `None` while it waits in a queue.
+    hold: Option<Arc<Hold>>,
+    /// When the claim, or its place, ends without a renewal.
+    deadline: BootInstant,
+    renew_at: BootInstant,
+    renewing: bool,
+    /// The last renewal did not reach the engine.
+    unreachable: bool,
+    look_at: BootInstant,
+}
+
+/// A claim to be withdrawn, until it cannot exist any more.
+#[derive(Debug, Clone)]
+pub(super) struct Release {
+    pub(super) claim: Arc<Claim>,
+    pub(super) give_up: BootInstant,
+    pub(super) not_before: BootInstant,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) renew: Vec<Arc<Claim>>,
+    pub(super) release: Vec<Release>,
+    pub(super) lost: Vec<(Arc<Hold>, LostReason)>,
+}
+
+impl Book {
+    /// More dropped guards than this wait for their TTL instead of a release.
+    const RELEASES: usize = 65_536;
+
+    /// Starts to renew a claim. Returns whether the keeper must be woken.
+    pub(super) fn enter(
+        &mut self,
+        claim: &Arc<Claim>,
+        hold: Option<Arc<Hold>>,
+        deadline: BootInstant,
+        now: BootInstant,
+    ) -> bool {
+        self.forget(claim.id);
+        let renew_at = now + renewal_interval(claim.ttl);
+        let mut entry = Entry {
+            claim: Arc::clone(claim),
+            hold,
+            deadline,
+            renew_at,
+            renewing: false,
+            unreachable: false,
+            look_at: now,
+        };
+        entry.schedule();
+        let look_at = entry.look_at;
+        self.due.insert((look_at, claim.id));
+        self.entries.insert(claim.id, entry);
+        look_at < self.next_look
+    }
+
+    /// Stops renewing a claim.
+    pub(super) fn forget(&mut self, claim: ClaimId) -> Option<Arc<Hold>> {
+        let entry = self.entries.remove(&claim)?;
+        self.due.remove(&(entry.look_at, claim));
+        entry.hold
+    }
+
+    pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.entries.values().filter_map(|entry| entry.hold.as_ref())
+    }
+
+    /// How many claims of `resource` this task holds.
+    pub(super) fn held_by_this_task(&self, resource: &Name) -> usize {
+        self.holds().filter(|hold| hold.claim().resource == *resource && hold.is_of_this_task()).count()
+    }
+
+    /// Until when the place of a queued claim stands.
+    pub(super) fn deadline(&self, claim: ClaimId) -> Option<BootInstant> {
+        self.entries.get(&claim).map(|entry| entry.deadline)
+    }
+
+    /// Queues a claim for withdrawal.
+    pub(super) fn release(&mut self, claim: &Arc<Claim>, now: BootInstant) {
+        self.forget(claim.id);
+        if self.releases.len() < Self::RELEASES {
+            let give_up = now + claim.ttl.as_duration() * 2;
+            self.releases.push_back(Release { claim: Arc::clone(claim), give_up, not_before: now });
+        }
+        self.next_look = BootInstant::from_nanos(0);
+    }
+
+    /// Puts back what could not be withdrawn, to be tried again a little later.
+    pub(super) fn release_again(&mut self, failed: Vec<Release>, now: BootInstant) {
+        let not_before = now + Duration::from_millis(100);
+        let again = failed.into_iter().filter(|release| release.give_up > now);
+        self.releases.extend(again.map(|release| Release { not_before, ..release }));
+    }
+
+    pub(super) fn is_releasing(&self) -> bool {
+        !self.releases.is_empty()
+    }
+
+    /// Renews everything at the next look: the engine may have told something we missed.
+    pub(super) fn renew_all(&mut self, now: BootInstant) {
+        let ids: Vec<ClaimId> = self.entries.keys().copied().collect();
+        for id in ids {
+            self.update(id, |entry| entry.renew_at = now);
+        }
+    }
+
+    /// What is to be done at `now`. `paused` says that the keeper itself was away for long.
+    pub(super) fn work(&mut self, now: BootInstant, paused: bool) -> Work {
+        let mut work = Work::default();
+        self.take_releases(now, &mut work);
+        let first_due = self.due.first().is_some_and(|(at, _)| *at <= now);
+        if first_due {
+            // Renewals that are due soon ride along, so that many guards cost few calls.
+            let horizon = now + Ttl::MAX / 6;
+            let near: Vec<ClaimId> =
+                self.due.iter().take_while(|(at, _)| *at <= horizon).map(|(_, id)| *id).collect();
+            for id in near {
+                self.look_at(id, now, paused, &mut work);
+            }
+        }
+        let retry = self.releases.iter().map(|release| release.not_before).min();
+        let next_due = self.due.first().map(|(at, _)| *at);
+        self.next_look = retry.into_iter().chain(next_due).min().unwrap_or(BootInstant::FAR_FUTURE);
+        work
+    }
+
+    fn take_releases(&mut self, now: BootInstant, work: &mut Work) {
+        let (ready, later): (Vec<_>, Vec<_>) =
+            self.releases.drain(..).partition(|release| release.not_before <= now);
+        self.releases.extend(later);
+        work.release = ready;
+    }
+
+    fn look_at(&mut self, id: ClaimId, now: BootInstant, paused: bool, work: &mut Work) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        if let Some(reason) = entry.lost_at(now, paused) {
+            let claim = Arc::clone(&entry.claim);
+            if let Some(hold) = self.forget(id) {
+                work.lost.push((hold, reason));
+                self.release(&claim, now);
+            }
+            return;
+        }
+        let soon = entry.renew_at <= now + entry.claim.ttl.as_duration() / 6;
+        if soon && !entry.renewing {
+            work.renew
+                .push(entry.hold.as_ref().map_or_else(|| Arc::clone(&entry.claim), |hold| hold.claim()));
+            self.update(id, |entry| entry.renewing = true);
+        }
+    }
+
+    /// Takes in what a renewal brought. Returns holds that turned out to be lost.
+    pub(super) fn renewed(
+        &mut self,
+        claim: &Claim,
+        answer: Renewed,
+        margin: Duration,
+        sent: BootInstant,
+        now: BootInstant,
+    ) -> Option<(Arc<Hold>, LostReason)> {
+        let entry = self.entries.get(&claim.id)?;
+        match answer {
+            // A guard that said it is invalid never becomes valid again.
+            Renewed::Valid { .. } if entry.deadline <= now => None,
+            Renewed::Valid { until } => {
+                let deadline = until.saturating_sub(margin);
+                if let Some(hold) = &entry.hold {
+                    hold.raise_deadline(deadline);
+                }
+                self.update(claim.id, |entry| {
+                    entry.deadline = entry.deadline.max(deadline);
+                    entry.renew_at = sent + renewal_interval(entry.claim.ttl);
+                    entry.renewing = false;
+                    entry.unreachable = false;
+                });
+                None
+            }
+            Renewed::Gone(reason) => Some((self.forget(claim.id)?, reason.into())),
+        }
+    }
+
+    /// A renewal did not reach the engine: try again soon, long before the deadline.
+    pub(super) fn renewal_failed(&mut self, claim: ClaimId, now: BootInstant) {
+        self.update(claim, |entry| {
+            entry.renew_at = now + entry.claim.ttl.as_duration() / 12;
+            entry.renewing = false;
+            entry.unreachable = true;
+        });
+    }
+
+    fn update(&mut self, id: ClaimId, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        self.due.remove(&(entry.look_at, id));
+        change(entry);
+        entry.schedule();
+        self.due.insert((entry.look_at, id));
+        self.next_look = self.next_look.min(entry.look_at);
+    }
+}
+
+impl Entry {
+    fn schedule(&mut self) {
+        let renew_at = if self.renewing { BootInstant::FAR_FUTURE } else { self.renew_at };
+        let ends = self.hold.as_ref().map_or(BootInstant::FAR_FUTURE, |hold| hold.ends);
+        self.look_at = renew_at.min(self.deadline).min(ends);
+    }
+
+    fn lost_at(&self, now: BootInstant, paused: bool) -> Option<LostReason> {
+        if self.hold.as_ref().is_some_and(|hold| hold.ends <= now) {
+            return Some(LostReason::HeldTooLong);
+        }
+        (self.deadline <= now).then_some(match (paused, self.unreachable || self.renewing) {
+            (true, _) => LostReason::PausedTooLong,
+            (false, true) => LostReason::EngineUnreachable,
+            (false, false) => LostReason::Expired,
+        })
+    }
+}
+
+/// A third of the TTL leaves room for two failed tries.
+fn renewal_interval(ttl: Ttl) -> Duration {
+    ttl.as_duration() / 3
+}

@@ -1,0 +1,107 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
+
+use palisade_core::{BootInstant, Claim, Token};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::guard::LostReason;
+
+/// What a guard and the keeper share about one held claim.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) token: Token,
+    pub(crate) slot: Option<u32>,
+    /// When the longest hold that was asked for is over.
+    pub(crate) ends: BootInstant,
+    claim: Mutex<Arc<Claim>>,
+    /// On the boot-time clock, in nanoseconds; only ever raised.
+    deadline: AtomicU64,
+    lost: OnceLock<LostReason>,
+    told: Notify,
+    /// Who took it, to notice a task that waits for itself.
+    task: Mutex<Option<TaskKey>>,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        claim: Arc<Claim>,
+        token: Token,
+        slot: Option<u32>,
+        deadline: BootInstant,
+        ends: BootInstant,
+    ) -> Self {
+        Self {
+            token,
+            slot,
+            ends,
+            claim: Mutex::new(claim),
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            lost: OnceLock::new(),
+            told: Notify::new(),
+            task: Mutex::new(Some(TaskKey::current())),
+        }
+    }
+
+    pub(crate) fn claim(&self) -> Arc<Claim> {
+        Arc::clone(&self.claim.lock())
+    }
+
+    pub(crate) fn set_claim(&self, claim: Arc<Claim>) {
+        *self.claim.lock() = claim;
+    }
+
+    pub(crate) fn deadline(&self) -> BootInstant {
+        BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn raise_deadline(&self, to: BootInstant) {
+        self.deadline.fetch_max(to.as_nanos(), Ordering::AcqRel);
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<&LostReason> {
+        self.lost.get()
+    }
+
+    /// Declares the claim lost. The first reason counts.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        if self.lost.set(reason).is_ok() {
+            let claim = self.claim();
+            let reason = self.lost.get().map(ToString::to_string);
+            tracing::warn!(resource = %claim.resource, claim = %claim.id, token = %self.token, reason, "lost");
+            self.told.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn wait_lost(&self) -> LostReason {
+        loop {
+            let told = self.told.notified();
+            if let Some(reason) = self.lost.get() {
+                return reason.clone();
+            }
+            told.await;
+        }
+    }
+
+    pub(crate) fn is_of_this_task(&self) -> bool {
+        *self.task.lock() == Some(TaskKey::current())
+    }
+
+    pub(crate) fn forget_task(&self) {
+        *self.task.lock() = None;
+    }
+}
+
+/// The task that runs, or the thread where no task does (the root of `block_on`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskKey {
+    Task(tokio::task::Id),
+    Thread(ThreadId),
+}
+
+impl TaskKey {
+    fn current() -> Self {
+        tokio::task::try_id().map_or_else(|| Self::Thread(std::thread::current().id()), Self::Task)
+    }
+}

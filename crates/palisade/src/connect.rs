@@ -1,0 +1,226 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::memory::MemoryStore;
+use palisade_core::{Engine, Error, ErrorKind, Name, Profile, Result};
+
+use crate::client::{Client, ClientBuilder};
+use crate::url::{EngineUrl, invalid};
+
+/// Connects to the engine at `url` with default settings.
+///
+/// | URL | engine |
+/// |---|---|
+/// | `file:/absolute/folder`, `file:relative` | embedded: all processes of this host, no server |
+/// | `memory:`, `memory:shared-name` | memory: this process |
+///
+/// Every URL takes the options `namespace`, `ttl` and `call-timeout`: `file:/x?namespace=jobs&ttl=5s`.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] for a URL that is none, listing the engines there are;
+/// [`ErrorKind::Unsupported`] for an engine that this build leaves out, saying how to get it.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> palisade::Result<()> {
+/// let client = palisade::connect("memory:").await?;
+/// assert!(palisade::connect("carrier-pigeon:").await.is_err());
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<Client> {
+    ClientBuilder::default().connect(url).await
+}
+
+/// The embedded engine in the user's state folder: what `palisade` uses unless told otherwise.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if neither `XDG_STATE_HOME` nor `HOME` is set.
+pub fn default_url() -> Result<String> {
+    let state = std::env::var_os("XDG_STATE_HOME")
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")))
+        .ok_or_else(|| invalid("no engine was named, and neither XDG_STATE_HOME nor HOME is set; name one, such as file:/var/lib/palisade"))?;
+    let folder = state.join("palisade");
+    let folder =
+        folder.to_str().ok_or_else(|| invalid("the state folder's path is not UTF-8; name an engine"))?;
+    Ok(format!("file:{}", folder.replace('%', "%25").replace('?', "%3F")))
+}
+
+/// One engine, as [`engines`] lists it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// How its URLs look.
+    pub url: &'static str,
+    /// What it promises; `None` if this build leaves it out.
+    pub profile: Option<Profile>,
+    /// The feature that brings it.
+    pub feature: Option<&'static str>,
+}
+
+/// All engines Palisade knows, with what each promises.
+pub fn engines() -> Vec<EngineInfo> {
+    ROWS.iter()
+        .map(|row| EngineInfo {
+            name: row.name,
+            url: row.example,
+            profile: row.opener.as_ref().map(|opener| (opener.profile)()),
+            feature: row.feature,
+        })
+        .collect()
+}
+
+/// What the options common to all engines came to.
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) call_timeout: Option<Duration>,
+}
+
+/// Opens the engine that `url` names. `namespace` is used unless the URL has one.
+pub(crate) fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
+    let mut url = EngineUrl::parse(url).map_err(|error| with_engines(&error))?;
+    let row = ROWS.iter().find(|row| row.scheme == url.scheme).ok_or_else(|| {
+        with_engines(&invalid(format!("there is no engine for {:?} URLs", format!("{}:", url.scheme))))
+    })?;
+    let Some(opener) = &row.opener else {
+        let feature = row.feature.unwrap_or(row.name);
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("this build leaves out the {} engine; build palisade with feature {feature:?}", row.name),
+        ));
+    };
+    let ttl = url.take_duration("ttl")?;
+    let call_timeout = url.take_duration("call-timeout")?;
+    let namespace = url.take("namespace").or_else(|| namespace.map(str::to_owned)).unwrap_or_default();
+    if !namespace.is_empty() {
+        Name::new(&namespace).map_err(|problem| invalid(format!("bad namespace: {problem}")))?;
+    }
+    let engine = (opener.open)(&mut url, &namespace, call_timeout)?;
+    Ok(Opened { engine, ttl, call_timeout })
+}
+
+/// One engine of the table. Adding an engine is adding a row.
+struct Row {
+    name: &'static str,
+    scheme: &'static str,
+    example: &'static str,
+    feature: Option<&'static str>,
+    /// `None` if this build leaves the engine out.
+    opener: Option<Opener>,
+}
+
+/// Takes the engine's own options from the URL; namespace and call limit are parsed already.
+type Open = fn(&mut EngineUrl, &str, Option<Duration>) -> Result<Arc<dyn Engine>>;
+
+struct Opener {
+    profile: fn() -> Profile,
+    open: Open,
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "embedded",
+        scheme: "file",
+        example: "file:/absolute/folder",
+        feature: Some("embedded"),
+        #[cfg(feature = "embedded")]
+        opener: Some(Opener { profile: palisade_embedded::profile, open: open_embedded }),
+        #[cfg(not(feature = "embedded"))]
+        opener: None,
+    },
+    Row {
+        name: "memory",
+        scheme: "memory",
+        example: "memory:shared-name",
+        feature: None,
+        opener: Some(Opener { profile: palisade_core::memory::profile, open: open_memory }),
+    },
+];
+
+/// The options every URL takes.
+const COMMON: &str = "namespace, ttl, call-timeout";
+
+fn with_engines(error: &Error) -> Error {
+    let known: Vec<String> = ROWS
+        .iter()
+        .map(|row| match row.opener {
+            Some(_) => format!("{} ({})", row.example, row.name),
+            None => format!("{} ({}, not in this build)", row.example, row.name),
+        })
+        .collect();
+    Error::new(error.kind(), format!("{}; there are {}", error.message(), known.join(", ")))
+}
+
+#[cfg(feature = "embedded")]
+fn open_embedded(
+    url: &mut EngineUrl,
+    namespace: &str,
+    call_timeout: Option<Duration>,
+) -> Result<Arc<dyn Engine>> {
+    use palisade_embedded::{EmbeddedConfig, EmbeddedEngine, Sync};
+    // `file:///folder` is the same folder to most people; `file://host/…` is none of ours.
+    let folder = match url.rest.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return Err(invalid("a file: URL names no host; write file:/folder or file:relative")),
+        None => &url.rest,
+    };
+    if folder.is_empty() {
+        return Err(invalid("a file: URL names a folder, such as file:/var/lib/palisade"));
+    }
+    let mut config = EmbeddedConfig::new(folder).namespace(namespace);
+    if let Some(limit) = call_timeout {
+        config = config.call_timeout(limit);
+    }
+    config = match url.take("sync").as_deref() {
+        None | Some("normal") => config.sync(Sync::Normal),
+        Some("full") => config.sync(Sync::Full),
+        Some(other) => return Err(invalid(format!("option sync is `normal` or `full`, not {other:?}"))),
+    };
+    url.finish(&format!("sync, {COMMON}"))?;
+    Ok(Arc::new(EmbeddedEngine::open(config)?))
+}
+
+fn open_memory(url: &mut EngineUrl, namespace: &str, _: Option<Duration>) -> Result<Arc<dyn Engine>> {
+    url.finish(COMMON)?;
+    let store = if url.rest.is_empty() { MemoryStore::default() } else { MemoryStore::named(&url.rest) };
+    Ok(Arc::new(store.connect(namespace)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(url: &str) -> String {
+        match open(url, None) {
+            Ok(_) => panic!("{url} was opened"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn unknown_engines_list_the_known_ones() {
+        let message = problem("redos://localhost");
+        assert!(
+            message.contains("redos:") && message.contains("memory:") && message.contains("file:"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn every_option_is_checked() {
+        assert!(problem("memory:?nonsense=1").contains("\"nonsense\""));
+        assert!(problem("memory:?ttl=fast").contains("ttl"));
+        assert!(problem("memory:?namespace=a%0Ab").contains("namespace"));
+        assert!(problem("file:").contains("folder"));
+        assert!(problem("file://host/x").contains("host"));
+        assert!(problem("file:/tmp/x?sync=maybe").contains("full"));
+    }
+}
