@@ -219,8 +219,19 @@ mod tests {
         assert!(problem("memory:?nonsense=1").contains("\"nonsense\""));
         assert!(problem("memory:?ttl=fast").contains("ttl"));
         assert!(problem("memory:?namespace=a%0Ab").contains("namespace"));
+    }
+
+    #[cfg(feature = "embedded")]
+    #[test]
+    fn a_file_url_names_a_folder_of_this_host() {
         assert!(problem("file:").contains("folder"));
         assert!(problem("file://host/x").contains("host"));
         assert!(problem("file:/tmp/x?sync=maybe").contains("full"));
+    }
+
+    #[cfg(not(feature = "embedded"))]
+    #[test]
+    fn an_engine_that_was_left_out_says_how_to_get_it() {
+        assert!(problem("file:/tmp/x").contains("feature \"embedded\""));
     }
 }

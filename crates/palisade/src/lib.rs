@@ -34,9 +34,10 @@
 mod client;
 mod connect;
 mod guard;
-mod layers;
+
 mod recipes;
 mod register;
+mod supervised;
 mod url;
 
 pub use client::{Client, ClientBuilder};

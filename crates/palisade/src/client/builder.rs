@@ -6,7 +6,7 @@ use palisade_core::{Clock, Demand, Engine, Error, ErrorKind, Owner, Result, Syst
 use super::keeper::Keeper;
 use super::{Client, Inner};
 use crate::connect;
-use crate::layers::{Bounded, Traced};
+use crate::supervised::Supervised;
 
 /// Settings of a [`Client`].
 #[derive(Debug, Clone, Default)]
@@ -102,7 +102,7 @@ impl ClientBuilder {
             Error::new(ErrorKind::Invalid, "a client is made inside a tokio runtime").because(error)
         })?;
         let limit = self.call_timeout.unwrap_or(Self::CALL_TIMEOUT);
-        let engine: Arc<dyn Engine> = Arc::new(Traced::new(Bounded::new(engine, Arc::clone(&clock), limit)));
+        let engine: Arc<dyn Engine> = Arc::new(Supervised::new(engine, Arc::clone(&clock), limit));
         let owner = Owner { label: self.label, trace: self.trace, ..Owner::this_process() };
         let keeper = Keeper::start(&runtime, Arc::clone(&engine), Arc::clone(&clock));
         Ok(Client(Arc::new(Inner { engine, clock, owner: Arc::new(owner), ttl, keeper })))

@@ -29,7 +29,8 @@ use crate::guard::Guard;
 /// let seen = balance.read().await?;
 /// balance.write("500", Condition::always().version(seen.version)).await?;
 /// let outdated = balance.write("700", Condition::always().version(seen.version)).await?;
-/// assert!(matches!(outdated, Written::Refused(refusal) if refusal.current.value.unwrap() == "500"));
+/// let Written::Refused(refusal) = outdated else { unreachable!() };
+/// assert_eq!(refusal.current.value.unwrap(), "500");
 /// # Ok(())
 /// # }
 /// ```
