@@ -19,6 +19,7 @@ mod error;
 mod fence;
 mod grant;
 mod inspect;
+mod layer;
 pub mod memory;
 mod name;
 mod profile;
@@ -38,6 +39,7 @@ pub use grant::{
     Busy, Change, Changed, Claimed, Evicted, GoneReason, Grant, Place, Renewed, Waited, Withdrawn,
 };
 pub use inspect::{ClaimView, Inspection, Matching, Page, ResourceView, Scope, Selector};
+pub use layer::Layer;
 pub use name::{InvalidName, Name};
 pub use profile::{
     Consistency, Demand, Drift, Durability, Fairness, FamilyScope, Liveness, Modes, Profile, Reach,
