@@ -70,7 +70,7 @@ impl Guard {
     ///
     /// Once false, it stays false.
     pub fn is_valid(&self) -> bool {
-        self.hold.lost_reason().is_none() && self.pending.client().clock().now() < self.hold.deadline()
+        self.hold.lost_reason().is_none() && self.hold.is_ahead_of(self.pending.client().clock().now())
     }
 
     /// Completes when the claim is lost, with the reason, before the engine can give it away.

@@ -43,6 +43,9 @@ pub(crate) enum Patience {
 }
 
 impl Client {
+    /// How often to ask an engine that can neither queue a claim nor say when to come back.
+    const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
     /// Takes what `ask` names; `None` if it could not be had within `patience`.
     ///
     /// Dropping the future at any point leaves nothing behind.
@@ -72,9 +75,12 @@ impl Client {
             let pending = Pending::new(self.clone(), Arc::clone(&claim));
             let granted = match self.ask(&claim, limit).await? {
                 Asked::Granted(grant) => Some(grant),
-                Asked::Busy => {
+                Asked::Busy { look_again_in } => {
                     pending.disarm();
-                    return Ok(None);
+                    if matches!(patience, Patience::Once) || !self.look_again(look_again_in, limit).await {
+                        return Ok(None);
+                    }
+                    continue;
                 }
                 Asked::OutOfTime => return self.give_up(pending).await,
                 Asked::Queued(place) => {
@@ -83,7 +89,7 @@ impl Client {
                     match self.wait(&claim, limit).await? {
                         Asked::Granted(grant) => Some(grant),
                         Asked::OutOfTime => return self.give_up(pending).await,
-                        Asked::Busy | Asked::Queued(_) => None,
+                        Asked::Busy { .. } | Asked::Queued(_) => None,
                     }
                 }
             };
@@ -115,7 +121,7 @@ impl Client {
             match answer {
                 Ok(Claimed::Granted(grant)) => return Ok(Asked::Granted(grant)),
                 Ok(Claimed::Queued(place)) => return Ok(Asked::Queued(place)),
-                Ok(Claimed::Busy(_)) => return Ok(Asked::Busy),
+                Ok(Claimed::Busy(busy)) => return Ok(Asked::Busy { look_again_in: busy.look_again_in }),
                 Err(error) if error.is_transient() => self.pause(&mut backoff, limit, error).await?,
                 Err(error) => return Err(error),
             }
@@ -136,7 +142,7 @@ impl Client {
                         format!("the claim was evicted while it waited: {reason}"),
                     ));
                 }
-                Ok(Waited::Gone(_)) => return Ok(Asked::Busy),
+                Ok(Waited::Gone(_)) => return Ok(Asked::Busy { look_again_in: None }),
                 Err(error) if error.is_transient() => {
                     // The place stands for as long as renewals reach the engine, or one TTL more.
                     let stands_until = self.keeper().deadline(claim.id).unwrap_or(self.clock().now());
@@ -202,6 +208,14 @@ impl Client {
         }
     }
 
+    /// Waits on an engine that cannot queue; `false` if the limit comes first.
+    async fn look_again(&self, after: Option<Duration>, limit: BootInstant) -> bool {
+        let jitter = rand::rng().random_range(0.8..1.2);
+        let again = self.clock().now() + after.unwrap_or(Self::LOOK_AGAIN).mul_f64(jitter);
+        self.clock().sleep_until(again.min(limit)).await;
+        again < limit
+    }
+
     async fn pause(&self, backoff: &mut Backoff, limit: BootInstant, error: Error) -> Result<()> {
         let now = self.clock().now();
         let until = now + backoff.next();
@@ -218,7 +232,9 @@ enum Asked {
     Granted(Grant),
     Queued(Place),
     /// Turned away, or thrown out of the queue.
-    Busy,
+    Busy {
+        look_again_in: Option<Duration>,
+    },
     OutOfTime,
 }
 

@@ -201,8 +201,11 @@ impl Book {
             Renewed::Valid { .. } if entry.deadline <= now => None,
             Renewed::Valid { until } => {
                 let deadline = until.saturating_sub(margin);
-                if let Some(hold) = &entry.hold {
-                    hold.raise_deadline(deadline);
+                if entry.hold.as_ref().is_some_and(|hold| !hold.raise_deadline(deadline)) {
+                    let claim = Arc::clone(&entry.claim);
+                    let hold = self.forget(claim.id)?;
+                    self.release(&claim, now);
+                    return Some((hold, LostReason::Expired));
                 }
                 self.update(claim.id, |entry| {
                     entry.deadline = entry.deadline.max(deadline);

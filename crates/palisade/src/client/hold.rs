@@ -8,6 +8,9 @@ use tokio::sync::Notify;
 
 use crate::guard::LostReason;
 
+/// A deadline that someone was told has passed.
+const PASSED: u64 = 0;
+
 /// What a guard and the keeper share about one held claim.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -16,7 +19,7 @@ pub(crate) struct Hold {
     /// When the longest hold that was asked for is over.
     pub(crate) ends: BootInstant,
     claim: Mutex<Arc<Claim>>,
-    /// On the boot-time clock, in nanoseconds; only ever raised.
+    /// On the boot-time clock, in nanoseconds; only ever raised, until it has [`PASSED`].
     deadline: AtomicU64,
     lost: OnceLock<LostReason>,
     told: Notify,
@@ -56,8 +59,21 @@ impl Hold {
         BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    pub(crate) fn raise_deadline(&self, to: BootInstant) {
-        self.deadline.fetch_max(to.as_nanos(), Ordering::AcqRel);
+    /// Raises the deadline, unless someone was told already that it has passed: then it never
+    /// comes back. Returns whether it is in force.
+    pub(crate) fn raise_deadline(&self, to: BootInstant) -> bool {
+        self.deadline
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |at| {
+                (at != PASSED).then_some(at.max(to.as_nanos()))
+            })
+            .is_ok()
+    }
+
+    /// Whether the deadline lies ahead of `now`; if not, it is final.
+    pub(crate) fn is_ahead_of(&self, now: BootInstant) -> bool {
+        self.deadline
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |at| (at <= now.as_nanos()).then_some(PASSED))
+            .is_err()
     }
 
     pub(crate) fn lost_reason(&self) -> Option<&LostReason> {
