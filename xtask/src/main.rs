@@ -1,2 +1,46 @@
-//! Under construction.
-fn main() {}
+//! Everything one does in this repository: `cargo xtask test`, `lint`, `bench`.
+
+mod bench;
+mod lint;
+mod setup;
+mod steps;
+mod stray;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+const USAGE: &str = "\
+cargo xtask test [--times N]   install what is missing, lint, then run every test and example (N times)
+cargo xtask lint               format, clippy, rustdoc, features, and the rules of this repository
+cargo xtask bench [ARGS]       run the benchmarks in release mode";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    // Relative paths below are meant from here, wherever the command was typed.
+    std::env::set_current_dir(root()).context("the repository has moved since xtask was built")?;
+    match args.split_first() {
+        Some((verb, rest)) if verb == "test" => test::run(test::parse(rest)?),
+        Some((verb, [])) if verb == "lint" => lint::run(),
+        Some((verb, rest)) if verb == "bench" => bench::run(rest),
+        _ => anyhow::bail!("there is no such task; there are\n{USAGE}"),
+    }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}

@@ -1,0 +1,66 @@
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::steps::cargo;
+
+/// A program that the tests need, and the Debian packages that bring it.
+struct Tool {
+    program: &'static str,
+    packages: &'static [&'static str],
+    why: &'static str,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { program: "cc", packages: &["gcc", "libc6-dev"], why: "to build the bundled SQLite" },
+    Tool { program: "flock", packages: &["util-linux"], why: "to hold file locks from outside in tests" },
+];
+
+/// Parts of the Rust toolchain that a minimal install leaves out.
+const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
+
+/// Installs what is missing, and says so.
+pub(crate) fn run() -> Result<()> {
+    for tool in TOOLS {
+        if !is_on_path(tool.program) {
+            install(tool)?;
+        }
+    }
+    components()
+}
+
+/// Adds the parts of the Rust toolchain that linting needs.
+pub(crate) fn components() -> Result<()> {
+    for (subcommand, component) in COMPONENTS {
+        let there = cargo(&[subcommand, "--version"]).output().is_ok_and(|output| output.status.success());
+        if !there {
+            println!("missing: the Rust component {component}; installing it");
+            let status = Command::new("rustup").args(["component", "add", component]).status();
+            let added = status.with_context(|| format!("rustup is missing too: install {component}"))?;
+            ensure!(added.success(), "rustup could not add {component}");
+        }
+    }
+    Ok(())
+}
+
+fn install(tool: &Tool) -> Result<()> {
+    let Tool { program, packages, why } = tool;
+    let packages = packages.join(" ");
+    println!("missing: {program}, {why}; installing {packages}");
+    if !is_on_path("apt-get") {
+        bail!("{program} is missing ({why}) and there is no apt-get: install it by hand");
+    }
+    let script = format!("apt-get update && apt-get install --yes --no-install-recommends {packages}");
+    let status =
+        Command::new("sh").args(["-c", &script]).env("DEBIAN_FRONTEND", "noninteractive").status()?;
+    ensure!(status.success(), "{program} is missing ({why}); as root: apt-get install {packages}");
+    ensure!(is_on_path(program), "{packages} was installed, but there is still no {program}");
+    Ok(())
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
+}

@@ -1,0 +1,93 @@
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::{Steps, cargo};
+use crate::{lint, setup};
+
+const EXAMPLES: &str = "crates/palisade/examples";
+
+/// Far above what the tests take; a hang should not take the rest of the day.
+const TEST_LIMIT: Duration = Duration::from_mins(20);
+const EXAMPLE_LIMIT: Duration = Duration::from_mins(2);
+
+/// What `cargo xtask test` was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// How often the tests run.
+    times: u32,
+}
+
+/// Reads the arguments of `cargo xtask test`.
+pub(crate) fn parse(args: &[String]) -> Result<Options> {
+    let times = match args {
+        [] => 1,
+        [flag, times] if flag == "--times" => {
+            times.parse().ok().filter(|times| *times > 0).context("--times takes a number from 1")?
+        }
+        _ => bail!("test takes nothing but --times N"),
+    };
+    Ok(Options { times })
+}
+
+/// Installs what is missing, lints, then runs every test and example.
+pub(crate) fn run(options: Options) -> Result<()> {
+    setup::run()?;
+    let mut steps = Steps::default();
+    lint::take(&mut steps);
+    let examples = examples(Path::new(EXAMPLES))?;
+    for round in 1..=options.times {
+        let round =
+            if options.times == 1 { String::new() } else { format!(" ({round} of {})", options.times) };
+        take(&mut steps, &examples, &round);
+    }
+    steps.finish()
+}
+
+fn take(steps: &mut Steps, examples: &[String], round: &str) {
+    let all = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
+    steps.bounded(format!("tests{round}"), cargo(&all), TEST_LIMIT);
+    let doc = ["test", "--workspace", "--doc", "--no-fail-fast"];
+    steps.bounded(format!("examples in the docs{round}"), cargo(&doc), TEST_LIMIT);
+    for example in examples {
+        let run = ["run", "--quiet", "--package", "palisade", "--example", example];
+        steps.bounded(format!("example {example}{round}"), cargo(&run), EXAMPLE_LIMIT);
+    }
+}
+
+/// The names of all examples, in order.
+fn examples(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Options> {
+        parse(&args.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments() {
+        assert_eq!(parsed(&[]).unwrap().times, 1);
+        assert_eq!(parsed(&["--times", "3"]).unwrap().times, 3);
+        for bad in [&["--times"][..], &["--times", "0"], &["--times", "x"], &["--fast"]] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_example_is_found() {
+        let found = examples(&crate::root().join(EXAMPLES)).unwrap();
+        assert!(found.contains(&"mutex".to_owned()), "{found:?}");
+    }
+}
