@@ -1,0 +1,227 @@
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use crate::session::{SessionId, Sessions};
+use crate::shared::Shared;
+
+/// What the kernel tells: that a session has ended, that a file was written.
+///
+/// A session's lock file is closed by the kernel however its process ends, and `IN_CLOSE_WRITE`
+/// comes with the last copy of the descriptor, those of children included. Each engine has one
+/// inotify instance, made when someone first waits or watches.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    state: Mutex<State>,
+    /// Counts writes to the files that are watched.
+    pub(crate) changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    instance: Instance,
+    sessions: HashMap<SessionId, Watched>,
+    by_number: HashMap<i32, SessionId>,
+    task: Option<tokio::task::AbortHandle>,
+}
+
+#[derive(Debug, Default)]
+enum Instance {
+    #[default]
+    NotYet,
+    /// The user has too many already; those who wait look again from time to time.
+    Exhausted,
+    Open(Arc<AsyncFd<OwnedFd>>),
+}
+
+#[derive(Debug)]
+struct Watched {
+    number: i32,
+    users: usize,
+}
+
+impl Notices {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+
+    /// Watches a session for as long as the tie is kept. `None` if the kernel will not tell; the
+    /// caller must look by itself. Sessions may have ended before: ask after tying.
+    pub(crate) fn tie(self: &Arc<Self>, shared: &Arc<Shared>, session: SessionId) -> Option<Tie> {
+        let mut state = self.state.lock();
+        let instance = state.open(shared)?;
+        if let Some(watched) = state.sessions.get_mut(&session) {
+            watched.users += 1;
+        } else {
+            let path = shared.sessions.lock_path(session);
+            let number = match watch_closing(&instance, &path) {
+                Ok(number) => number,
+                // It has ended and was cleaned away.
+                Err(problem) if problem.kind() == io::ErrorKind::NotFound => -1,
+                Err(problem) => {
+                    tracing::warn!(%problem, "cannot watch a session; looking at it from time to time instead");
+                    return None;
+                }
+            };
+            state.by_number.insert(number, session);
+            state.sessions.insert(session, Watched { number, users: 1 });
+        }
+        Some(Tie { notices: Arc::clone(self), session })
+    }
+
+    /// Counts writes to the file at `path` among the changes. False if the kernel will not tell.
+    pub(crate) fn follow(&self, shared: &Arc<Shared>, path: &Path) -> bool {
+        let mut state = self.state.lock();
+        let Some(instance) = state.open(shared) else { return false };
+        inotify::add_watch(instance.get_ref(), path, WatchFlags::MODIFY)
+            .inspect_err(|problem| tracing::warn!(%problem, "cannot follow a file; looking at it from time to time instead"))
+            .is_ok()
+    }
+
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        if let Some(task) = state.task.take() {
+            task.abort();
+        }
+        state.instance = Instance::Exhausted;
+    }
+
+    fn session_of(&self, number: i32) -> Option<SessionId> {
+        self.state.lock().by_number.get(&number).copied()
+    }
+
+    fn all_sessions(&self) -> Vec<SessionId> {
+        self.state.lock().sessions.keys().copied().collect()
+    }
+}
+
+impl State {
+    fn open(&mut self, shared: &Arc<Shared>) -> Option<Arc<AsyncFd<OwnedFd>>> {
+        match &self.instance {
+            Instance::Open(instance) => return Some(Arc::clone(instance)),
+            Instance::Exhausted => return None,
+            Instance::NotYet => {}
+        }
+        let _inside = shared.runtime.enter();
+        match make_instance() {
+            Ok(instance) => {
+                let instance = Arc::new(instance);
+                let listening = listen(Arc::clone(&instance), Arc::downgrade(shared));
+                self.task = Some(shared.runtime.spawn(listening).abort_handle());
+                self.instance = Instance::Open(Arc::clone(&instance));
+                Some(instance)
+            }
+            Err(problem) => {
+                tracing::warn!(%problem, "no inotify instance left (fs.inotify.max_user_instances); looking every 250 ms instead");
+                self.instance = Instance::Exhausted;
+                None
+            }
+        }
+    }
+}
+
+fn make_instance() -> io::Result<AsyncFd<OwnedFd>> {
+    let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+    // Deprecated because a type could lie about its descriptor (tokio#8587), for an unsafe function
+    // that makes the caller promise it does not. An `OwnedFd` cannot lie.
+    #[allow(deprecated, reason = "sound for an OwnedFd, and this crate forbids unsafe code")]
+    AsyncFd::new(instance)
+}
+
+/// Keeps a session watched.
+#[derive(Debug)]
+pub(crate) struct Tie {
+    notices: Arc<Notices>,
+    session: SessionId,
+}
+
+impl Drop for Tie {
+    fn drop(&mut self) {
+        let mut state = self.notices.state.lock();
+        let Some(watched) = state.sessions.get_mut(&self.session) else { return };
+        watched.users -= 1;
+        if watched.users > 0 {
+            return;
+        }
+        let number = watched.number;
+        state.sessions.remove(&self.session);
+        state.by_number.remove(&number);
+        if let Instance::Open(instance) = &state.instance {
+            // Fails if the file is gone, and the watch with it.
+            let _ = inotify::remove_watch(instance.get_ref(), number);
+        }
+    }
+}
+
+fn watch_closing(instance: &AsyncFd<OwnedFd>, path: &Path) -> io::Result<i32> {
+    let events = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE_SELF;
+    Ok(inotify::add_watch(instance.get_ref(), path, events)?)
+}
+
+async fn listen(instance: Arc<AsyncFd<OwnedFd>>, shared: Weak<Shared>) {
+    loop {
+        let Ok(mut ready) = instance.readable().await else { return };
+        let Some(shared) = shared.upgrade() else { return };
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(instance.get_ref(), &mut buffer);
+        let mut written = false;
+        loop {
+            match events.next() {
+                Ok(event) => written |= handle(&shared, event.wd(), event.events()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        ready.clear_ready();
+        if written {
+            shared.notices.changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// Acts on one event; whether it was a write to a file that is followed.
+fn handle(shared: &Arc<Shared>, number: i32, events: ReadFlags) -> bool {
+    if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+        // Some were lost: ask about everyone.
+        for session in shared.notices.all_sessions() {
+            shared.spawn_reaping(session);
+        }
+        return true;
+    }
+    if let Some(session) = shared.notices.session_of(number)
+        && events.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::DELETE_SELF)
+    {
+        shared.spawn_reaping(session);
+    }
+    events.contains(ReadFlags::MODIFY)
+}
+
+/// Waits until a session that just closed its lock file is seen to be over.
+///
+/// The kernel tells of the close a moment before it drops the lock, so that the first look may
+/// come too early.
+pub(crate) async fn is_over_soon(sessions: &Sessions, session: SessionId) -> bool {
+    const YIELDS: usize = 200;
+    const NAPS: usize = 50;
+    for _ in 0..YIELDS {
+        if sessions.is_dead(session) {
+            return true;
+        }
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..NAPS {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        if sessions.is_dead(session) {
+            return true;
+        }
+    }
+    false
+}

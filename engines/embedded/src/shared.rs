@@ -1,0 +1,310 @@
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use palisade_core::{ClaimId, ConnectionState, Error, ErrorKind, GoneReason, Result, Signal, Signals};
+use parking_lot::{Mutex, MutexGuard};
+use rusqlite::Connection;
+use rustix::fs::{FlockOperation, flock};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::error::{Step, error};
+use crate::folder::{Folder, lock_is_held};
+use crate::ledger::{self, Aftermath, Ledger, Notes, Scene};
+use crate::notice::{Notices, is_over_soon};
+use crate::session::{SessionId, Sessions};
+use crate::store::{Store, lock_blocking};
+use crate::wake::{self, News, Post, Told, Waiters, Wake};
+use crate::worker::Worker;
+
+/// What an engine value and its tasks and threads have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) namespace: String,
+    pub(crate) call_timeout: Duration,
+    /// Every claim waits for the disk, so none is decided on the caller's thread.
+    pub(crate) synced: bool,
+    pub(crate) folder: Folder,
+    pub(crate) session: SessionId,
+    pub(crate) sessions: Sessions,
+    /// The engine owns the session's file, so that dropping it ends the session whatever else
+    /// still runs here.
+    pub(crate) lifeline: Weak<File>,
+    pub(crate) write_lock: File,
+    pub(crate) store: Mutex<Store>,
+    pub(crate) claims: PathBuf,
+    pub(crate) reader: Mutex<Option<Connection>>,
+    pub(crate) notes: Notes,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) signals: Signals,
+    pub(crate) post: Post,
+    pub(crate) worker: Worker,
+    pub(crate) notices: Arc<Notices>,
+    pub(crate) runtime: Handle,
+    pub(crate) closed: AtomicBool,
+}
+
+/// How long a caller spins for a lock that is held for microseconds, before it takes the way
+/// through the thread, which costs more than that.
+const SPIN: Duration = Duration::from_micros(60);
+
+impl Shared {
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Decides something in one write transaction, and tells those whom it concerns.
+    ///
+    /// At once on the caller's thread if nothing is in the way: a hop to another thread would cost
+    /// more than the decision. Otherwise on the worker's, in the order asked, so that a withdrawal
+    /// never overtakes the claim it withdraws, even if that claim's future was dropped.
+    pub(crate) async fn decide<T: Send + 'static>(
+        self: &Arc<Self>,
+        urgency: Urgency,
+        work: impl FnOnce(&mut Ledger<'_>) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        self.check_open()?;
+        if urgency != Urgency::Heavy
+            && let Some(entered) = self.try_enter()
+        {
+            return self.run(entered, work);
+        }
+        self.decide_later(urgency, work).await
+    }
+
+    /// Decides on the worker's thread.
+    pub(crate) async fn decide_later<T: Send + 'static>(
+        self: &Arc<Self>,
+        urgency: Urgency,
+        work: impl FnOnce(&mut Ledger<'_>) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, result) = oneshot::channel();
+        let shared = Arc::clone(self);
+        self.worker.submit(move || {
+            // A claim that nobody waits for any more is in doubt anyway; not made is the better
+            // half of the doubt.
+            if urgency == Urgency::Abandonable && answer.is_closed() {
+                return;
+            }
+            let _ = answer.send(shared.enter().and_then(|entered| shared.run(entered, work)));
+        })?;
+        match tokio::time::timeout(self.call_timeout, result).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => {
+                Err(error(ErrorKind::Internal, "the decision was not finished").with_unknown_effect())
+            }
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// Reads a snapshot of the claims; needs no lock but this process's own.
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Step<T>) -> Result<T> {
+        let mut reader = self.reader.lock();
+        if reader.is_none() {
+            *reader = Some(Store::reader(&self.claims)?);
+        }
+        let db = reader.as_ref().ok_or_else(|| error(ErrorKind::Internal, "no reader"))?;
+        work(db).map_err(|fault| fault.at(&self.claims))
+    }
+
+    fn run<T>(
+        self: &Arc<Self>,
+        entered: Entered<'_>,
+        work: impl FnOnce(&mut Ledger<'_>) -> Step<T>,
+    ) -> Result<T> {
+        let scene = Scene {
+            namespace: &self.namespace,
+            session: self.session,
+            sessions: &self.sessions,
+            notes: &self.notes,
+        };
+        let (outcome, after) = entered.store.transact(&scene, work)?;
+        drop(entered);
+        self.attend_to(after);
+        Ok(outcome)
+    }
+
+    fn try_enter(&self) -> Option<Entered<'_>> {
+        if self.synced || !self.worker.is_idle() {
+            return None;
+        }
+        if let Some(entered) = self.try_locks() {
+            return Some(entered);
+        }
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            std::hint::spin_loop();
+            if let Some(entered) = self.try_locks() {
+                return Some(entered);
+            }
+        }
+        None
+    }
+
+    fn try_locks(&self) -> Option<Entered<'_>> {
+        let store = self.store.try_lock()?;
+        flock(&self.write_lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Entered { _lock: Locked(&self.write_lock), store })
+    }
+
+    fn enter(&self) -> Result<Entered<'_>> {
+        let store = self.store.lock();
+        if !lock_blocking(&self.write_lock) {
+            return Err(error(ErrorKind::Unavailable, "the folder's write lock cannot be taken"));
+        }
+        Ok(Entered { _lock: Locked(&self.write_lock), store })
+    }
+
+    /// Does what a committed transaction left to do.
+    fn attend_to(self: &Arc<Self>, after: Aftermath) {
+        for wake in after.wakes {
+            self.pass_on(wake);
+        }
+        for session in after.dead.into_iter().filter(|session| *session != self.session) {
+            tracing::info!(?session, "a session has ended; its claims were passed on");
+            self.sessions.remove(session);
+        }
+    }
+
+    fn pass_on(self: &Arc<Self>, wake: Wake) {
+        if wake.session != self.session {
+            if self.post.tell(&wake) == Told::NobodyThere {
+                self.spawn_unheard(wake);
+            }
+            return;
+        }
+        if let News::Gone(reason) = wake.news {
+            self.signal_gone(wake.claim, reason);
+        }
+        self.waiters.tell(wake.claim);
+    }
+
+    /// Acts on a message of another session: only a hint, so the rows are asked.
+    pub(crate) fn hear(&self, message: &[u8]) {
+        let Some((kind, claim)) = wake::decode(message) else { return };
+        if kind == wake::GONE {
+            self.signal_if_gone(claim);
+        }
+        self.waiters.tell(claim);
+    }
+
+    /// Looks after everything, because messages may have been turned away.
+    pub(crate) fn hear_all(&self) {
+        for claim in self.notes.all() {
+            self.signal_if_gone(claim);
+        }
+        self.waiters.tell_all();
+    }
+
+    fn signal_if_gone(&self, claim: ClaimId) {
+        match self.read(|db| Ok(ledger::why_gone(db, claim)?)) {
+            Ok(GoneReason::Unknown) | Err(_) => {}
+            Ok(reason) => self.signal_gone(claim, reason),
+        }
+    }
+
+    /// Tells the client once.
+    fn signal_gone(&self, claim: ClaimId, reason: GoneReason) {
+        if self.notes.forget(claim) {
+            self.signals.send(Signal::Gone { claim, reason });
+        }
+    }
+
+    /// Whether the session's own file is still in its place. Without it every other process takes
+    /// this one for dead, and would pass on at once whatever it claims.
+    pub(crate) fn check_session(&self) -> Result<()> {
+        let file = self.lifeline.upgrade().ok_or_else(closed)?;
+        if rustix::fs::fstat(&*file).is_ok_and(|stat| stat.st_nlink > 0) {
+            return Ok(());
+        }
+        let path = self.sessions.lock_path(self.session);
+        Err(error(
+            ErrorKind::Unavailable,
+            format!("{} was deleted while in use; connect again", path.display()),
+        ))
+    }
+
+    /// Passes on what was granted to a process that no longer listens.
+    fn spawn_unheard(self: &Arc<Self>, wake: Wake) {
+        let shared = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let (session, claim) = (wake.session, wake.claim);
+            if is_over_soon(&shared.sessions, session).await {
+                shared.reap(session).await;
+            } else {
+                let work = move |ledger: &mut Ledger<'_>| ledger.drop_unheard(session, claim);
+                let _ = shared.decide(Urgency::Normal, work).await;
+            }
+        });
+    }
+
+    /// Removes a session's claims once it is seen to be over.
+    pub(crate) fn spawn_reaping(self: &Arc<Self>, session: SessionId) {
+        let shared = Arc::clone(self);
+        self.runtime.spawn(async move {
+            if is_over_soon(&shared.sessions, session).await {
+                shared.reap(session).await;
+            }
+        });
+    }
+
+    /// Removes the claims of a session that is over.
+    pub(crate) async fn reap(self: &Arc<Self>, session: SessionId) {
+        let reaped = self.decide(Urgency::Normal, move |ledger| ledger.reap(&[session])).await;
+        if let Err(problem) = reaped
+            && problem.kind() != ErrorKind::Closed
+        {
+            tracing::warn!(%problem, ?session, "could not pass on the claims of a session that ended");
+        }
+    }
+
+    /// Ends everything that waits here. Those who wait find the engine closed.
+    pub(crate) fn shut(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.signals.send(Signal::Connection(ConnectionState::Lost));
+        self.notices.stop();
+        self.notices.changes.send_modify(|count| *count += 1);
+        self.waiters.tell_all();
+        true
+    }
+
+    fn timed_out(&self) -> Error {
+        lock_is_held(&self.write_lock, &self.folder.path().join("write.lock"), self.call_timeout)
+            .with_unknown_effect()
+    }
+}
+
+/// How a decision may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// At once, or on the worker's thread.
+    Normal,
+    /// The same, and not at all if its caller has gone before its turn came.
+    Abandonable,
+    /// Too long for a caller's thread.
+    Heavy,
+}
+
+/// Both locks: this process's, then the folder's.
+struct Entered<'a> {
+    // In this order, so that the folder's is let go first.
+    _lock: Locked<'a>,
+    store: MutexGuard<'a, Store>,
+}
+
+struct Locked<'a>(&'a File);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    error(ErrorKind::Closed, "the connection was closed")
+}

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use palisade_core::{
+    BootInstant, Clock, Page, Result, Selector, SystemClock, WatchStream, Watched, watch_by_looking,
+};
+
+use crate::look;
+use crate::registers::Registers;
+use crate::shared::{Shared, Urgency};
+
+/// Changes this close together are one look: writers pay nothing for those who watch.
+const COALESCE: Duration = Duration::from_millis(2);
+/// How often to look if the kernel does not tell.
+const BLIND: Duration = Duration::from_millis(250);
+
+/// Follows resources and registers: SQLite appends every commit to a file, and the kernel tells
+/// when it is written.
+pub(crate) fn watch(
+    shared: &Arc<Shared>,
+    registers: &Arc<Registers>,
+    selector: &Selector,
+) -> Result<WatchStream> {
+    // Enlisted before the first look, and one receiver for all of them: a change during a look is
+    // still unseen afterwards.
+    let news = Arc::new(tokio::sync::Mutex::new(shared.notices.changes.subscribe()));
+    let told = follow(shared, registers, selector)?;
+    let (shared, registers, selector) = (Arc::clone(shared), Arc::clone(registers), selector.clone());
+    let look = move || {
+        let (shared, registers, selector) = (Arc::clone(&shared), Arc::clone(&registers), selector.clone());
+        async move { look_at(&shared, &registers, &selector).await }
+    };
+    let changed = move || -> BoxFuture<'static, ()> {
+        let news = Arc::clone(&news);
+        Box::pin(async move {
+            let mut news = news.lock().await;
+            if !told {
+                let _ = tokio::time::timeout(BLIND, news.changed()).await;
+                return;
+            }
+            let _ = news.changed().await;
+            tokio::time::sleep(COALESCE).await;
+            news.borrow_and_update();
+        })
+    };
+    Ok(watch_by_looking(Arc::new(SystemClock), look, changed))
+}
+
+/// Asks the kernel to tell of commits; whether it will.
+fn follow(shared: &Arc<Shared>, registers: &Registers, selector: &Selector) -> Result<bool> {
+    let mut told = true;
+    let mut follow = |database: &std::path::Path| {
+        let mut log = database.as_os_str().to_owned();
+        log.push("-wal");
+        told &= shared.notices.follow(shared, std::path::Path::new(&log));
+    };
+    if selector.wants_resources() {
+        // The log exists while anyone has the database open.
+        shared.read(|_| Ok(()))?;
+        follow(&shared.claims);
+    }
+    if selector.wants_registers() {
+        registers.make()?;
+        follow(registers.path());
+    }
+    Ok(told)
+}
+
+async fn look_at(shared: &Arc<Shared>, registers: &Registers, selector: &Selector) -> Result<Watched> {
+    shared.check_open()?;
+    let mut watched = Watched::default();
+    let mut next = None;
+    if selector.wants_resources() {
+        let seen = inspect(shared, selector, &Page { after: None, limit: usize::MAX }).await?;
+        watched.resources = seen.inspection.resources;
+        next = seen.next_expiry;
+    }
+    if selector.wants_registers() {
+        let now = SystemClock.now();
+        watched.registers = registers.list(selector)?;
+        let expiring = watched.registers.iter().filter_map(|(_, entry)| entry.expires_in);
+        next = expiring.map(|left| (now + left).as_nanos()).chain(next).min();
+    }
+    watched.next_change = next.map(BootInstant::from_nanos);
+    Ok(watched)
+}
+
+/// Inspects, after what has expired was settled.
+pub(crate) async fn inspect(shared: &Arc<Shared>, selector: &Selector, page: &Page) -> Result<look::Seen> {
+    // Each round settles what the last one found; time goes on, so bound it.
+    const ROUNDS: usize = 3;
+    let mut round = 0;
+    loop {
+        let now = SystemClock.now().as_nanos();
+        let mut seen = shared.read(|db| look::inspect(db, &shared.namespace, selector, page, now))?;
+        round += 1;
+        if seen.stale.is_empty() || round > ROUNDS {
+            return Ok(seen);
+        }
+        let (namespace, stale) = (shared.namespace.clone(), std::mem::take(&mut seen.stale));
+        shared
+            .decide(Urgency::Normal, move |ledger| {
+                stale.iter().try_for_each(|resource| ledger.purge(&namespace, resource))
+            })
+            .await?;
+    }
+}

@@ -1,0 +1,178 @@
+//! Two engine values on one folder, as two processes would have them.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{claim, claim_for, exclusive, granted, name, open, take, waited, within};
+use futures::StreamExt;
+use palisade_core::{
+    Change, Changed, Claimed, Engine, Evicted, GoneReason, Mode, Page, Renewed, Selector, Signal, Waited,
+    WatchEvent, Withdrawn,
+};
+
+#[tokio::test]
+async fn waiters_of_two_sessions_are_served_in_the_order_of_arrival() {
+    let folder = tempfile::tempdir().unwrap();
+    let engines = [Arc::new(open(folder.path()).await), Arc::new(open(folder.path()).await)];
+    let (held, first) = take(&*engines[0], "r").await;
+    let mut waiting = Vec::new();
+    let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..10 {
+        let engine = Arc::clone(&engines[number % 2]);
+        let queued = exclusive("r");
+        let Claimed::Queued(place) = engine.claim(&queued).await.unwrap() else { panic!("not queued") };
+        assert_eq!(place.ahead, u32::try_from(number).unwrap());
+        let done = done.clone();
+        waiting.push(tokio::spawn(async move {
+            let grant = waited(engine.wait(&queued).await.unwrap());
+            done.send((number, grant.token)).unwrap();
+            assert_eq!(engine.withdraw(&[queued]).await.unwrap(), [Withdrawn::Released]);
+        }));
+    }
+    assert_eq!(engines[0].withdraw(&[held]).await.unwrap(), [Withdrawn::Released]);
+    let mut last = first.token;
+    for expected in 0..10 {
+        let (number, token) = within("a hand-over", order.recv()).await.unwrap();
+        assert_eq!(number, expected);
+        assert!(token > last);
+        last = token;
+    }
+    for waiter in waiting {
+        within("the end", waiter).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn dropping_an_engine_passes_its_claims_on_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    take(&one, "r").await;
+    let queued = exclusive("r");
+    assert!(matches!(two.claim(&queued).await.unwrap(), Claimed::Queued(_)));
+    let waiting = async { waited(two.wait(&queued).await.unwrap()) };
+    let (_, ()) = within("the hand-over", futures::future::join(waiting, async { drop(one) })).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_will_not_wait_reaps_a_dead_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    take(&one, "r").await;
+    let busy = Arc::new(claim("r", Mode::Exclusive).no_wait());
+    let Claimed::Busy(busy_with) = two.claim(&busy).await.unwrap() else { panic!("not busy") };
+    assert_eq!(busy_with.holders.len(), 1);
+    drop(one);
+    granted(two.claim(&busy).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_evicted_holder_is_told_with_the_reason_and_the_next_comes_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    let mut signals = one.signals().subscribe();
+    let (held, first) = take(&one, "r").await;
+    let queued = exclusive("r");
+    two.claim(&queued).await.unwrap();
+    assert_eq!(two.evict(&name("r"), held.id, "maintenance").await.unwrap(), Evicted::Done);
+    let reason = GoneReason::Evicted { reason: "maintenance".to_owned() };
+    let signal = within("the signal", signals.recv()).await.unwrap();
+    assert_eq!(signal, Signal::Gone { claim: held.id, reason: reason.clone() });
+    assert!(waited(two.wait(&queued).await.unwrap()).token > first.token);
+    assert_eq!(one.renew(&[held]).await.unwrap(), [Renewed::Gone(reason)]);
+}
+
+#[tokio::test]
+async fn slots_pass_on_when_any_holder_dies_not_only_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engines = Vec::new();
+    for _ in 0..4 {
+        engines.push(open(folder.path()).await);
+    }
+    let slot = || Arc::new(claim("r", Mode::Slot { of: 2 }));
+    granted(engines[0].claim(&slot()).await.unwrap());
+    let second = slot();
+    granted(engines[1].claim(&second).await.unwrap());
+    let (third, fourth) = (slot(), slot());
+    assert!(matches!(engines[2].claim(&third).await.unwrap(), Claimed::Queued(_)));
+    assert!(matches!(engines[3].claim(&fourth).await.unwrap(), Claimed::Queued(_)));
+    let last = engines.pop().unwrap();
+    let waiting = tokio::spawn(async move { waited(last.wait(&fourth).await.unwrap()) });
+    // The third comes in; the fourth is then first in line and must watch the first holder too.
+    engines[1].withdraw(&[second]).await.unwrap();
+    waited(engines[2].wait(&third).await.unwrap());
+    drop(engines.remove(0));
+    within("the fourth", waiting).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_renewed_expires_and_passes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    let short = Arc::new(claim_for("r", Mode::Exclusive, Duration::from_millis(100)));
+    granted(one.claim(&short).await.unwrap());
+    let queued = exclusive("r");
+    two.claim(&queued).await.unwrap();
+    waited(within("the hand-over", two.wait(&queued)).await.unwrap());
+    assert_eq!(one.renew(&[Arc::clone(&short)]).await.unwrap(), [Renewed::Gone(GoneReason::Expired)]);
+    assert_eq!(one.withdraw(&[short]).await.unwrap(), [Withdrawn::AlreadyGone]);
+}
+
+#[tokio::test]
+async fn a_withdrawn_waiter_is_told_and_its_successor_watches_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    take(&one, "r").await;
+    let (gone, next) = (exclusive("r"), exclusive("r"));
+    two.claim(&gone).await.unwrap();
+    two.claim(&next).await.unwrap();
+    let waits = async { two.wait(&gone).await.unwrap() };
+    let leaves = async { two.withdraw(&[Arc::clone(&gone)]).await.unwrap() };
+    let (waited_for, left) = within("the leaving", futures::future::join(waits, leaves)).await;
+    assert_eq!(waited_for, Waited::Gone(GoneReason::Unknown));
+    assert_eq!(left, [Withdrawn::LeftQueue]);
+    let (_, ()) = within(
+        "the hand-over",
+        futures::future::join(async { waited(two.wait(&next).await.unwrap()) }, async { drop(one) }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn closing_passes_on_and_refuses_what_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    take(&one, "r").await;
+    let queued = exclusive("r");
+    two.claim(&queued).await.unwrap();
+    one.close().await;
+    one.close().await;
+    waited(within("the hand-over", two.wait(&queued)).await.unwrap());
+    let refused = one.claim(&exclusive("r")).await.unwrap_err();
+    assert_eq!(refused.kind(), palisade_core::ErrorKind::Closed);
+    two.close().await;
+    assert_eq!(std::fs::read_dir(folder.path().join("sessions")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn changes_of_another_session_are_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    let mut changes = two.watch(&Selector::everything("")).await.unwrap();
+    let (held, grant) = take(&one, "r").await;
+    let Some(Ok(WatchEvent::Resource(view))) = within("the claim", changes.next()).await else { panic!() };
+    assert_eq!(view.holders[0].token, Some(grant.token));
+    assert_eq!(one.change(&held, &Change::Value(Some("10.0.0.7".into()))).await.unwrap(), Changed::Done);
+    let Some(Ok(WatchEvent::Resource(view))) = within("the value", changes.next()).await else { panic!() };
+    assert_eq!(view.holders[0].value.as_deref(), Some(&b"10.0.0.7"[..]));
+    one.withdraw(&[held]).await.unwrap();
+    let Some(Ok(WatchEvent::Resource(view))) = within("the release", changes.next()).await else { panic!() };
+    assert!(view.holders.is_empty());
+    one.write(&name("x"), "1".into(), &palisade_core::Condition::always(), None).await.unwrap();
+    let Some(Ok(WatchEvent::Register(written, entry))) = within("the write", changes.next()).await else {
+        panic!()
+    };
+    assert_eq!((written, entry.value.as_deref()), (name("x"), Some(&b"1"[..])));
+    assert!(one.inspect(&Selector::resources(""), &Page::default()).await.unwrap().resources.is_empty());
+}
