@@ -1,0 +1,122 @@
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use palisade_core::{BootInstant, Claim, Clock, Mode, Name, Owner, Profile, SystemClock, Ttl};
+
+use crate::{Fixture, Session, Way};
+
+/// What a case runs in: the fixture, and a namespace that nothing else uses.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) fixture: Arc<dyn Fixture>,
+    pub(crate) profile: Profile,
+    pub(crate) namespace: String,
+    pub(crate) way: Way,
+    pub(crate) taker: Option<PathBuf>,
+    pub(crate) owner: Arc<Owner>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Long enough never to matter.
+    const LONG: Duration = Duration::from_secs(120);
+
+    /// Opens a new connection in the case's namespace.
+    pub async fn connect(&self) -> Result<Session> {
+        self.connect_to(&self.namespace).await
+    }
+
+    /// Opens a new connection in another namespace.
+    pub(crate) async fn connect_to(&self, namespace: &str) -> Result<Session> {
+        let engine = bounded(self.patience(), "connect", self.fixture.connect(namespace)).await??;
+        Ok(Session::new(engine, self.patience()))
+    }
+
+    /// Opens two connections, for cases in which two clients meet.
+    pub(crate) async fn connect_two(&self) -> Result<(Session, Session)> {
+        Ok((self.connect().await?, self.connect().await?))
+    }
+
+    /// A claim in `mode` that expires only if the case takes for ever.
+    pub(crate) fn claim(&self, resource: &Name, mode: Mode) -> Claim {
+        self.claim_for(resource, mode, Self::LONG)
+    }
+
+    /// An exclusive claim, made in the way this run of the case asks for.
+    pub(crate) fn alone(&self, resource: &Name) -> Claim {
+        self.claim(resource, self.way.mode()).family(self.way.family())
+    }
+
+    /// An exclusive claim that expires soon.
+    pub(crate) fn alone_briefly(&self, resource: &Name) -> Claim {
+        self.claim_for(resource, self.way.mode(), self.short()).family(self.way.family())
+    }
+
+    pub(crate) fn claim_for(&self, resource: &Name, mode: Mode, ttl: Duration) -> Claim {
+        let ttl = Ttl::new(ttl).expect("the suite's TTLs lie in range");
+        Claim::new(resource.clone(), mode, ttl, Arc::clone(&self.owner))
+    }
+
+    pub(crate) fn short(&self) -> Duration {
+        self.fixture.short_ttl()
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.fixture.patience()
+    }
+
+    /// The longest wait for something that must happen by an expiry.
+    pub(crate) fn until_expired(&self) -> Duration {
+        self.short() + self.fixture.slack()
+    }
+
+    /// `full` of something, scaled by the fixture's effort, at least `least`.
+    pub(crate) fn effort(&self, full: u32, least: u32) -> u32 {
+        (full * self.fixture.effort() / 100).max(least)
+    }
+
+    /// Where a separate process finds this namespace.
+    pub(crate) fn url(&self) -> Result<String> {
+        self.fixture.url(&self.namespace).context("the fixture has no URL")
+    }
+}
+
+/// The name `text`, which the suite knows to be one.
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("the suite's names are valid")
+}
+
+/// Now, on the clock that guards use.
+pub(crate) fn now() -> BootInstant {
+    SystemClock.now()
+}
+
+/// Awaits `future`, at most for `limit`.
+pub(crate) async fn bounded<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> Result<T> {
+    tokio::time::timeout(limit, future).await.with_context(|| format!("{what} took longer than {limit:?}"))
+}
+
+/// Looks again and again until `look` finds something, at most for `limit`.
+pub(crate) async fn eventually<T, F>(limit: Duration, what: &str, mut look: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
+    const PAUSE: Duration = Duration::from_millis(5);
+    bounded(limit, what, async {
+        loop {
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+    .await?
+}

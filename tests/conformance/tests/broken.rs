@@ -1,0 +1,41 @@
+//! A suite that cannot fail proves nothing: each deliberately broken engine must turn it red.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use palisade_testkit::broken::{BrokenFixture, Fault};
+use palisade_testkit::{Fixture, MemoryFixture, Options, Report, run};
+use tokio::runtime::Runtime;
+
+fn main() -> ExitCode {
+    let arguments = palisade_conformance::arguments();
+    let broken = Fault::ALL.iter().map(|fault| {
+        Trial::test(format!("{fault:?} is red"), || must_be_red(&report(BrokenFixture::new(*fault))))
+    });
+    let sound =
+        Trial::test("the unbroken engine is green", || must_be_green(&report(MemoryFixture::default())));
+    libtest_mimic::run(&arguments, broken.chain([sound]).collect()).exit_code()
+}
+
+fn report(fixture: impl Fixture) -> Report {
+    // Short limits: most faults show as a step that never ends.
+    let options = Options { case_limit: Duration::from_secs(5), parallel: 64, ..Options::default() };
+    let runtime = Runtime::new().expect("the runtime starts");
+    runtime.block_on(run(Arc::new(fixture), options)).expect("memory is always reached")
+}
+
+fn must_be_red(report: &Report) -> Result<(), Failed> {
+    let failed = report.failed();
+    if failed.is_empty() {
+        return Err("the suite did not notice".into());
+    }
+    let names: Vec<_> = failed.iter().map(|(case, _)| *case).collect();
+    println!("{}: {} cases red: {}", report.engine, names.len(), names.join(" "));
+    Ok(())
+}
+
+fn must_be_green(report: &Report) -> Result<(), Failed> {
+    if report.failed().is_empty() { Ok(()) } else { Err(report.to_string().into()) }
+}
