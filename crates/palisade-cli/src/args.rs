@@ -1,0 +1,303 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use palisade::{ClaimId, Token, Version};
+
+use crate::exit::{self, Failure, Outcome};
+
+/// Locks for shell scripts, cron jobs and operators: one command at a time, on any engine.
+#[derive(Debug, Parser)]
+#[command(name = "palisade", version, after_help = exit::HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Options of all verbs.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The engine, such as file:/var/lib/palisade; see `palisade engines`. Without it the embedded
+    /// engine in the user's state folder
+    #[arg(
+        long,
+        short = 'e',
+        value_name = "URL",
+        env = "PALISADE_ENGINE",
+        hide_env_values = true,
+        global = true
+    )]
+    pub(crate) engine: Option<String>,
+    /// The namespace: one never sees another
+    #[arg(long, value_name = "NAME", env = "PALISADE_NAMESPACE", global = true)]
+    pub(crate) namespace: Option<String>,
+    /// What to call yourself to those who wait; unless given, the command's name
+    #[arg(long, value_name = "TEXT", global = true)]
+    pub(crate) label: Option<String>,
+    /// What the engine must promise, such as linearizable,fenced
+    #[arg(long, value_name = "LIST", global = true)]
+    pub(crate) demand: Option<String>,
+    /// Say whom is waited for even if nobody watches
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(Run),
+    Elect(Elect),
+    Leader(Leader),
+    Ls(Ls),
+    Show(Show),
+    Watch(Watch),
+    Evict(Evict),
+    Get(Get),
+    Put(Put),
+    Del(Del),
+    Engines(Engines),
+    Completions(Completions),
+}
+
+const RUN_HELP: &str = "\
+The command finds in its environment:
+  PALISADE_RESOURCE  NAME
+  PALISADE_TOKEN     the fencing token, for `palisade put --fence`
+  PALISADE_CLAIM     the claim, for `palisade evict --claim`
+  PALISADE_SLOT      the slot's number, from 0 (with --slots)
+  PALISADE_TOKENS    one line `TOKEN NAME` for each resource (with --and)
+
+The command runs in a process group of its own. If the lock is lost, the group gets TERM and then
+KILL before anyone else can hold the lock (after an eviction: within a second). If palisade dies,
+even by kill -9, the group is killed before the lock passes on. What the command leaves running
+when it ends is no longer under the lock.
+
+Durations look like 500ms, 10s or 1m30s; a number alone is seconds.";
+
+/// Run a command while holding a lock
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct Run {
+    /// The resource
+    pub(crate) name: String,
+    /// Wait at most so long; for ever unless given
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait at all
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// How long a crash can hold others up; renewed while the command runs
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Hold it together with others who share it
+    #[arg(long, conflicts_with_all = ["slots", "at_least", "and"])]
+    pub(crate) shared: bool,
+    /// Hold one of N slots
+    #[arg(long, value_name = "N", conflicts_with_all = ["at_least", "and"])]
+    pub(crate) slots: Option<u32>,
+    /// Hold this one too: all or nothing; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "at_least")]
+    pub(crate) and: Vec<String>,
+    /// Let no other run begin within this time of this one's beginning: cron without doubles
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) at_least: Option<Duration>,
+    /// Stop the command after this time
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) at_most: Option<Duration>,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a command while leading; stop it when deposed
+#[derive(Debug, Args)]
+pub(crate) struct Elect {
+    /// The election
+    pub(crate) name: String,
+    /// What to publish, such as an address
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) value: String,
+    /// Stand again when deposed and when the command has ended, until asked to end
+    #[arg(long)]
+    pub(crate) forever: bool,
+    /// How long a crash can leave everyone without a leader
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Format {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say who leads; exit 1 if nobody does
+#[derive(Debug, Args)]
+pub(crate) struct Leader {
+    /// The election
+    pub(crate) name: String,
+    /// Go on with every change
+    #[arg(long)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// List what is held or waited for
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Show who holds a resource and who waits for it
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The resource
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Follow changes of resources and registers
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// End a claim by force; its holder is told why
+#[derive(Debug, Args)]
+pub(crate) struct Evict {
+    /// The resource
+    pub(crate) name: String,
+    /// The claim, held or waiting; needed unless exactly one holds
+    #[arg(long, value_name = "ID")]
+    pub(crate) claim: Option<ClaimId>,
+    /// What to tell the holder
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}
+
+/// Print a register's value; exit 1 if there is none
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The register
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Write a register, under a condition if one is given; a refused write exits 1 and says what is there
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// The register
+    pub(crate) key: String,
+    /// The value; - reads standard input
+    pub(crate) value: OsString,
+    /// Only if there is no value
+    #[arg(long)]
+    pub(crate) absent: bool,
+    /// Only if the version is this one
+    #[arg(long, value_name = "V")]
+    pub(crate) version: Option<Version>,
+    /// Only if no later holder than this one has written, as in $PALISADE_TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) fence: Option<Token>,
+    /// The slot of the token, as in $PALISADE_SLOT
+    #[arg(long, value_name = "N", requires = "fence")]
+    pub(crate) fence_slot: Option<u32>,
+    /// Let the value go away by itself
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) expires: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Delete a register; its version and fence stay
+#[derive(Debug, Args)]
+pub(crate) struct Del {
+    /// The register
+    pub(crate) key: String,
+    /// Only if the version is this one
+    #[arg(long, value_name = "V")]
+    pub(crate) version: Option<Version>,
+    /// Only if no later holder than this one has written, as in $PALISADE_TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) fence: Option<Token>,
+    /// The slot of the token, as in $PALISADE_SLOT
+    #[arg(long, value_name = "N", requires = "fence")]
+    pub(crate) fence_slot: Option<u32>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// List the engines and what each promises
+#[derive(Debug, Args)]
+pub(crate) struct Engines {
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Print shell completions
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Parses the command line; help and version are printed here.
+pub(crate) fn parse() -> Outcome<Cli> {
+    Cli::try_parse().map_err(|error| {
+        let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
+        // Clap colours by itself, and a reader who left early is no failure.
+        let _ = error.print();
+        Failure::new(code, "")
+    })
+}
+
+/// `500ms`, `1m30s`, or seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds >= 0.0);
+    let parsed = match seconds {
+        Some(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        None => humantime::parse_duration(text).ok(),
+    };
+    parsed.ok_or_else(|| "a duration looks like 500ms, 10s or 1m30s; a number alone is seconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "-1", "NaN", "inf", "1e300", "soon", "99999999999999999999y"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+use palisade::ResourceView;
+
+use crate::args::{Global, Ls};
+use crate::connect::connect;
+use crate::exit::{OK, Outcome};
+use crate::output::{age, line, mode, printable, resource_json, table, who};
+
+/// Lists what is held or waited for.
+pub(crate) async fn ls(global: &Global, args: &Ls) -> Outcome {
+    let client = connect(global, None).await?;
+    let resources = client.list(&args.prefix).await?;
+    client.close().await;
+    if args.format.json {
+        let all: serde_json::Value = resources.iter().map(resource_json).collect();
+        line(all)?;
+    } else {
+        table(
+            &["RESOURCE", "MODE", "HELD BY", "FOR", "TOKEN", "WAITING"],
+            resources.iter().flat_map(rows).collect(),
+        )?;
+    }
+    Ok(OK)
+}
+
+/// One row per holder; a resource that is only waited for has one too.
+fn rows(view: &ResourceView) -> Vec<Vec<String>> {
+    let name = printable(view.resource.as_str());
+    let waiting = view.waiters.len().to_string();
+    if view.holders.is_empty() {
+        let none = || "-".to_owned();
+        return vec![vec![name, none(), none(), none(), none(), waiting]];
+    }
+    let row = |holder: &palisade::ClaimView| {
+        vec![
+            name.clone(),
+            mode(holder),
+            who(&holder.owner),
+            age(holder.age),
+            holder.token.map(|token| token.to_string()).unwrap_or_default(),
+            waiting.clone(),
+        ]
+    };
+    view.holders.iter().map(row).collect()
+}

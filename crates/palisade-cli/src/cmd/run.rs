@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+use palisade::{Client, OnceOutcome};
+
+use crate::args::{Global, Run};
+use crate::connect::connect;
+use crate::exit::{Failure, LOST, NOT_OBTAINED, Outcome, SOFTWARE, by_signal};
+use crate::held::Held;
+use crate::process::{Ended, Job, Signals, supervise};
+use crate::waiting::{Waited, wait_for};
+
+/// Runs a command while holding a lock.
+pub(crate) async fn run(global: &Global, args: &Run) -> Outcome {
+    let mut signals = Signals::listen().map_err(|problem| Failure::new(SOFTWARE, problem.to_string()))?;
+    let client = connect(global, args.command.first().map(AsRef::as_ref)).await?;
+    let outcome = hold_and_run(global, args, &client, &mut signals).await;
+    client.close().await;
+    outcome
+}
+
+async fn hold_and_run(global: &Global, args: &Run, client: &Client, signals: &mut Signals) -> Outcome {
+    let names: Vec<&str> = std::iter::once(&args.name).chain(&args.and).map(String::as_str).collect();
+    let taken = take(client, args, &names);
+    let held = match wait_for(client, &names, global.verbose, taken, signals).await {
+        Waited::Done(held) => held?,
+        Waited::Signal(signal) => return Ok(by_signal(signal.as_raw())),
+    };
+    let job = Job {
+        command: &args.command,
+        exports: held.exports(&args.name),
+        at_most: args.at_most,
+        lifeline: client.engine().lifeline(),
+    };
+    match supervise(held, job, signals).await? {
+        Ended::Command { code, .. } => Ok(code),
+        Ended::Lost(reason) => Err(Failure::new(
+            LOST,
+            format!("{}: the lock was lost and the command was stopped: {reason}", args.name),
+        )),
+    }
+}
+
+/// Takes what the options ask for.
+async fn take(client: &Client, args: &Run, names: &[&str]) -> Outcome<Held> {
+    let limit = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+    let taken = if let Some(at_least) = args.at_least {
+        return once(client, args, at_least, limit).await;
+    } else if args.shared {
+        shared(client, args, limit).await?
+    } else if let Some(slots) = args.slots {
+        slot(client, args, slots, limit).await?
+    } else if args.and.is_empty() {
+        mutex(client, args, limit).await?
+    } else {
+        many(client, args, names, limit).await?
+    };
+    taken.ok_or_else(|| not_obtained(args, "held by others"))
+}
+
+fn not_obtained(args: &Run, why: &str) -> Failure {
+    Failure::new(NOT_OBTAINED, format!("{}: not obtained: {why}", args.name))
+}
+
+/// Asks the recipe with the patience that `limit` means.
+macro_rules! within {
+    ($recipe:expr, $ttl:expr, $limit:expr, $wait:ident, $try:ident, $within:ident, $held:path) => {{
+        let mut recipe = $recipe;
+        if let Some(ttl) = $ttl {
+            recipe = recipe.ttl(ttl);
+        }
+        let guard = match $limit {
+            None => Some(recipe.$wait().await?),
+            Some(Duration::ZERO) => recipe.$try().await?,
+            Some(limit) => recipe.$within(limit).await?,
+        };
+        Ok(guard.map($held))
+    }};
+}
+
+type Taken = palisade::Result<Option<Held>>;
+
+async fn mutex(client: &Client, args: &Run, limit: Option<Duration>) -> Taken {
+    within!(client.mutex(&args.name)?, args.ttl, limit, acquire, try_acquire, acquire_within, Held::Mutex)
+}
+
+async fn shared(client: &Client, args: &Run, limit: Option<Duration>) -> Taken {
+    within!(client.rw_lock(&args.name)?, args.ttl, limit, read, try_read, read_within, Held::Shared)
+}
+
+async fn slot(client: &Client, args: &Run, slots: u32, limit: Option<Duration>) -> Taken {
+    let semaphore = client.semaphore(&args.name, slots)?;
+    within!(semaphore, args.ttl, limit, acquire, try_acquire, acquire_within, Held::Slot)
+}
+
+async fn many(client: &Client, args: &Run, names: &[&str], limit: Option<Duration>) -> Taken {
+    within!(client.many(names)?, args.ttl, limit, acquire, try_acquire, acquire_within, Held::Many)
+}
+
+async fn once(client: &Client, args: &Run, at_least: Duration, limit: Option<Duration>) -> Outcome<Held> {
+    let mut job = client.once(&args.name)?.at_least(at_least);
+    if let Some(ttl) = args.ttl {
+        job = job.ttl(ttl);
+    }
+    match job.begin(limit).await? {
+        OnceOutcome::Ran(guard) => Ok(Held::Mutex(guard)),
+        OnceOutcome::Running => Err(not_obtained(args, "another runs it now")),
+        OnceOutcome::TooSoon { ready_in } => {
+            let ready_in = humantime::format_duration(Duration::from_millis(ready_in.as_millis() as u64));
+            Err(not_obtained(
+                args,
+                &format!("the last run began too recently; the next is due in {ready_in}"),
+            ))
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! From options to a client.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use palisade::{Client, Demand};
+
+use crate::args::Global;
+use crate::exit::Outcome;
+
+/// Connects as the options say. `doing` labels the client for those who wait, unless one was given.
+pub(crate) async fn connect(global: &Global, doing: Option<&OsStr>) -> Outcome<Client> {
+    let url = match &global.engine {
+        Some(url) => url.clone(),
+        None => palisade::default_url()?,
+    };
+    let mut builder = Client::builder();
+    if let Some(namespace) = &global.namespace {
+        builder = builder.namespace(namespace);
+    }
+    if let Some(demand) = &global.demand {
+        builder = builder.demand(Demand::parse(demand)?);
+    }
+    if let Some(label) = global.label.clone().or_else(|| doing.and_then(program)) {
+        builder = builder.label(label);
+    }
+    if let Some(trace) = std::env::var("TRACEPARENT").ok().filter(|trace| !trace.is_empty()) {
+        builder = builder.trace(trace);
+    }
+    Ok(builder.connect(&url).await?)
+}
+
+/// A command's name without its folder; its arguments may hold secrets and are shown to nobody.
+fn program(command: &OsStr) -> Option<String> {
+    Some(Path::new(command).file_name()?.to_string_lossy().into_owned())
+}

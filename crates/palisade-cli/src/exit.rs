@@ -1,0 +1,138 @@
+//! Exit codes, and which error leads to which.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::io;
+
+use palisade::ErrorKind;
+
+/// How a verb ends: an exit code, or a failure that has one.
+pub(crate) type Outcome<T = u8> = Result<T, Failure>;
+
+/// Done.
+pub(crate) const OK: u8 = 0;
+/// The answer is no: nothing there, a write refused.
+pub(crate) const NO: u8 = 1;
+/// Asked for something that cannot be (`EX_USAGE`).
+pub(crate) const USAGE: u8 = 64;
+/// The engine cannot serve (`EX_UNAVAILABLE`).
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// A fault in Palisade itself (`EX_SOFTWARE`).
+pub(crate) const SOFTWARE: u8 = 70;
+/// The lock was not obtained in time (`EX_TEMPFAIL`).
+pub(crate) const NOT_OBTAINED: u8 = 75;
+/// The lock was lost while the command ran.
+pub(crate) const LOST: u8 = 76;
+/// The command exists but cannot be run, as a shell says it.
+pub(crate) const CANNOT_RUN: u8 = 126;
+/// There is no such command, as a shell says it.
+pub(crate) const NO_COMMAND: u8 = 127;
+
+/// The part of `--help` about exit codes.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0        done
+  1        no: nothing there, or a write was refused
+  64       usage: bad names, options or URLs, or what the engine does not offer
+  69       the engine is unavailable, or its data cannot be read
+  70       a fault in palisade itself
+  75       not obtained in time (run, elect)
+  76       lost while the command ran (run, elect)
+  126      the command cannot be run
+  127      the command was not found
+  128 + n  the command, or the wait for the lock, was ended by signal n
+  other    the command's own";
+
+/// The code of what signal `number` ended, as a shell gives it.
+pub(crate) fn by_signal(number: i32) -> u8 {
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
+/// Why a verb failed, with its exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    /// Empty if there is nothing to say.
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(USAGE, message)
+    }
+
+    /// Says why on standard error; returns the code.
+    pub(crate) fn report(self) -> u8 {
+        if !self.message.is_empty() {
+            complain(&self.message);
+        }
+        self.code
+    }
+}
+
+/// Prints a line for people. Nobody listening is fine.
+pub(crate) fn complain(message: &str) {
+    use io::Write as _;
+    let _ = writeln!(io::stderr(), "palisade: {message}");
+}
+
+impl From<palisade::Error> for Failure {
+    fn from(error: palisade::Error) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let _ = write!(message, ": {cause}");
+            source = cause.source();
+        }
+        Self::new(code_of(error.kind()), message)
+    }
+}
+
+fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
+        // A conflict is a contradiction between what two callers ask for: one of them is wrong.
+        ErrorKind::Invalid
+        | ErrorKind::Unsupported
+        | ErrorKind::Conflict
+        | ErrorKind::WouldDeadlock
+        | ErrorKind::SourceMismatch => USAGE,
+        ErrorKind::Unavailable
+        | ErrorKind::Timeout
+        | ErrorKind::Denied
+        | ErrorKind::Full
+        | ErrorKind::Corrupt
+        | ErrorKind::Closed => UNAVAILABLE,
+        // Only a claim that waits gets here: someone evicted it from the queue.
+        ErrorKind::Lost => NOT_OBTAINED,
+        _ => SOFTWARE,
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// From printing: a reader who left early wanted no more, and that is no failure.
+    fn from(problem: io::Error) -> Self {
+        match problem.kind() {
+            io::ErrorKind::BrokenPipe => Self::new(OK, ""),
+            _ => Self::new(SOFTWARE, format!("cannot print: {problem}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_codes_that_help_promises() {
+        let code = |kind| Failure::from(palisade::Error::new(kind, "x")).code;
+        assert_eq!(code(ErrorKind::Invalid), 64);
+        assert_eq!(code(ErrorKind::Corrupt), 69);
+        assert_eq!(code(ErrorKind::Lost), 75);
+        assert_eq!(code(ErrorKind::Internal), 70);
+        assert_eq!(by_signal(15), 143);
+    }
+}

@@ -1,0 +1,88 @@
+//! Printing: JSON for programs, tables and colour for people.
+
+mod json;
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use comfy_table::{Attribute, Cell, Table, presets};
+use palisade::{ClaimView, Owner};
+
+pub(crate) use self::json::{leader_json, register_json, resource_json};
+use crate::exit::Outcome;
+
+/// Prints one line.
+pub(crate) fn line(text: impl Display) -> Outcome<()> {
+    writeln!(io::stdout(), "{text}")?;
+    Ok(())
+}
+
+/// Prints text as it is.
+pub(crate) fn raw(bytes: &[u8]) -> Outcome<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(bytes)?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Prints a table; aligned columns for people, tab-separated ones for programs.
+pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>) -> Outcome<()> {
+    if !io::stdout().is_terminal() {
+        let text: String = rows.into_iter().map(|row| row.join("\t") + "\n").collect();
+        return raw(text.as_bytes());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let bold = if colour() { Attribute::Bold } else { Attribute::NormalIntensity };
+    table.set_header(headings.iter().map(|heading| Cell::new(heading).add_attribute(bold)));
+    if !colour() {
+        table.force_no_tty();
+    }
+    table.add_rows(rows);
+    line(table)
+}
+
+/// Whether to colour what goes to standard output; see no-color.org.
+pub(crate) fn colour() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Text in bold, where there is colour.
+pub(crate) fn bold(text: &str) -> String {
+    if colour() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// How long something has lasted, to the second; shorter times to the millisecond.
+pub(crate) fn age(age: Duration) -> String {
+    let rounded = if age < Duration::from_secs(1) {
+        Duration::from_millis(age.as_millis() as u64)
+    } else {
+        Duration::from_secs(age.as_secs())
+    };
+    humantime::format_duration(rounded).to_string()
+}
+
+/// What others wrote, without control characters: it must not drive this terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+/// Who it is: `host/pid label`.
+pub(crate) fn who(owner: &Owner) -> String {
+    let label = owner.label.as_deref().map(|label| format!(" {}", printable(label))).unwrap_or_default();
+    format!("{}/{}{label}", printable(&owner.host), owner.pid)
+}
+
+/// How it is held: `exclusive`, `shared`, `slot 2`.
+pub(crate) fn mode(claim: &ClaimView) -> String {
+    match claim.slot {
+        Some(slot) => format!("{} {slot}", claim.mode),
+        None => claim.mode.to_string(),
+    }
+}
+
+/// A value for people.
+pub(crate) fn value(bytes: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(bytes))
+}

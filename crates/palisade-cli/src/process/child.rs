@@ -1,0 +1,97 @@
+//! The command, as a process group.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use palisade::{Clock, SystemClock};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, waitpid};
+
+use super::guardian::{Guardian, is_running};
+use super::terminal::Terminal;
+use super::{THIS_PROGRAM, starter};
+use crate::exit;
+
+/// A started command, the leader of a group of its own.
+#[derive(Debug)]
+pub(super) struct Child {
+    group: Pid,
+    terminal: Terminal,
+}
+
+impl Child {
+    /// Starts the command through the starter, with `exports` in its environment.
+    pub(super) fn spawn(
+        command: &[OsString],
+        exports: &[(&'static str, String)],
+        guardian: &mut Guardian,
+    ) -> io::Result<Self> {
+        let terminal = Terminal::find();
+        let process = Command::new(THIS_PROGRAM)
+            .arg(starter::ARGUMENT)
+            .arg(getpid().as_raw_nonzero().to_string())
+            .arg(guardian.pipe().to_string())
+            .args(command)
+            .envs(exports.iter().map(|(name, value)| (name, value)))
+            .process_group(0)
+            .spawn()?;
+        let group = Pid::from_child(&process);
+        guardian.tell_group(group);
+        let child = Self { group, terminal };
+        child.give_terminal();
+        Ok(child)
+    }
+
+    /// Hands the terminal over. The command may have been stopped for reading it too early.
+    pub(super) fn give_terminal(&self) {
+        if self.terminal.give_to(self.group) {
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// Signals the whole group. One that is gone needs no signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Kills what is left of the group and sees it end, for a second at most.
+    pub(super) async fn kill_rest(&self) {
+        self.signal(Signal::KILL);
+        let give_up = SystemClock.now() + Duration::from_secs(1);
+        while is_running(self.group) && SystemClock.now() < give_up {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// How the command ended, once it has.
+    pub(super) fn ended(&self) -> Option<u8> {
+        loop {
+            let status = match waitpid(Some(self.group), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) => status,
+                Ok(None) => return None,
+                Err(rustix::io::Errno::INTR) => continue,
+                // Nobody else reaps our children; if someone did, the command is gone all the same.
+                Err(_) => return Some(exit::SOFTWARE),
+            };
+            if let Some(signal) = status.terminating_signal() {
+                return Some(exit::by_signal(signal));
+            }
+            if let Some(code) = status.exit_status() {
+                return Some(u8::try_from(code).unwrap_or(u8::MAX));
+            }
+            if self.terminal.belongs_to(self.group) {
+                // A lock does not wait, and nobody could type anything while it has the terminal.
+                exit::complain("a command that holds a lock cannot be suspended; it goes on");
+                self.signal(Signal::CONT);
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.terminal.take_back(self.group);
+    }
+}
