@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{self, BoxFuture, FutureExt};
 use palisade_core::memory::MemoryStore;
 use palisade_core::{Engine, Error, ErrorKind, Name, Profile, Result};
 
@@ -85,7 +86,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens the engine that `url` names. `namespace` is used unless the URL has one.
-pub(crate) fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
+pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
     let mut url = EngineUrl::parse(url).map_err(|error| with_engines(&error))?;
     let row = ROWS.iter().find(|row| row.scheme == url.scheme).ok_or_else(|| {
         with_engines(&invalid(format!("there is no engine for {:?} URLs", format!("{}:", url.scheme))))
@@ -103,7 +104,7 @@ pub(crate) fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
     if !namespace.is_empty() {
         Name::new(&namespace).map_err(|problem| invalid(format!("bad namespace: {problem}")))?;
     }
-    let engine = (opener.open)(&mut url, &namespace, call_timeout)?;
+    let engine = (opener.open)(&mut url, &namespace, call_timeout).await?;
     Ok(Opened { engine, ttl, call_timeout })
 }
 
@@ -118,7 +119,8 @@ struct Row {
 }
 
 /// Takes the engine's own options from the URL; namespace and call limit are parsed already.
-type Open = fn(&mut EngineUrl, &str, Option<Duration>) -> Result<Arc<dyn Engine>>;
+type Open =
+    for<'a> fn(&'a mut EngineUrl, &'a str, Option<Duration>) -> BoxFuture<'a, Result<Arc<dyn Engine>>>;
 
 struct Opener {
     profile: fn() -> Profile,
@@ -132,7 +134,10 @@ const ROWS: &[Row] = &[
         example: "file:/absolute/folder",
         feature: Some("embedded"),
         #[cfg(feature = "embedded")]
-        opener: Some(Opener { profile: palisade_embedded::profile, open: open_embedded }),
+        opener: Some(Opener {
+            profile: palisade_embedded::profile,
+            open: |url, namespace, limit| open_embedded(url, namespace, limit).boxed(),
+        }),
         #[cfg(not(feature = "embedded"))]
         opener: None,
     },
@@ -141,7 +146,10 @@ const ROWS: &[Row] = &[
         scheme: "memory",
         example: "memory:shared-name",
         feature: None,
-        opener: Some(Opener { profile: palisade_core::memory::profile, open: open_memory }),
+        opener: Some(Opener {
+            profile: palisade_core::memory::profile,
+            open: |url, namespace, _| future::ready(open_memory(url, namespace)).boxed(),
+        }),
     },
 ];
 
@@ -160,7 +168,7 @@ fn with_engines(error: &Error) -> Error {
 }
 
 #[cfg(feature = "embedded")]
-fn open_embedded(
+async fn open_embedded(
     url: &mut EngineUrl,
     namespace: &str,
     call_timeout: Option<Duration>,
@@ -185,10 +193,10 @@ fn open_embedded(
         Some(other) => return Err(invalid(format!("option sync is `normal` or `full`, not {other:?}"))),
     };
     url.finish(&format!("sync, {COMMON}"))?;
-    Ok(Arc::new(EmbeddedEngine::open(config)?))
+    Ok(Arc::new(EmbeddedEngine::open(config).await?))
 }
 
-fn open_memory(url: &mut EngineUrl, namespace: &str, _: Option<Duration>) -> Result<Arc<dyn Engine>> {
+fn open_memory(url: &mut EngineUrl, namespace: &str) -> Result<Arc<dyn Engine>> {
     url.finish(COMMON)?;
     let store = if url.rest.is_empty() { MemoryStore::default() } else { MemoryStore::named(&url.rest) };
     Ok(Arc::new(store.connect(namespace)))
@@ -199,7 +207,8 @@ mod tests {
     use super::*;
 
     fn problem(url: &str) -> String {
-        match open(url, None) {
+        // Every one of these is refused before anything is waited for.
+        match open(url, None).now_or_never().expect("no wait") {
             Ok(_) => panic!("{url} was opened"),
             Err(error) => error.to_string(),
         }

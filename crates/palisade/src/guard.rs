@@ -50,6 +50,11 @@ impl Guard {
         self.hold.claim().id
     }
 
+    /// The TTL under which it is held: how long the engine honours it without a renewal.
+    pub fn ttl(&self) -> Duration {
+        self.hold.claim().ttl.as_duration()
+    }
+
     /// Until when this guard is valid on the local boot-time clock, unless it is renewed before;
     /// `None` on engines whose claims last as long as a connection.
     pub fn deadline(&self) -> Option<BootInstant> {

@@ -80,7 +80,7 @@ impl ClientBuilder {
     /// demanded, naming each unmet part.
     #[allow(clippy::unused_async, reason = "engines with servers connect here")]
     pub async fn connect(self, url: &str) -> Result<Client> {
-        let opened = connect::open(url, self.namespace.as_deref())?;
+        let opened = connect::open(url, self.namespace.as_deref()).await?;
         let builder = Self {
             ttl: opened.ttl.or(self.ttl),
             call_timeout: opened.call_timeout.or(self.call_timeout),
