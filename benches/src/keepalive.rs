@@ -20,7 +20,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let folder = folder()?;
     let ttl = Duration::from_secs(9);
     let engine = Arc::new(Counted {
-        inner: EmbeddedEngine::open(EmbeddedConfig::new(folder.path()))?,
+        inner: EmbeddedEngine::open(EmbeddedConfig::new(folder.path())).await?,
         renewals: AtomicU64::new(0),
         claims: AtomicU64::new(0),
         nanos: AtomicU64::new(0),
