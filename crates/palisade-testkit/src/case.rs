@@ -2,7 +2,7 @@ use std::fmt;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
-use palisade_core::{Durability, Fairness, Family, Mode, Profile, Wakeup};
+use palisade_core::{Durability, Fairness, Family, Liveness, Mode, Profile, Wakeup};
 
 use crate::{Context, Fixture};
 
@@ -102,6 +102,7 @@ pub(crate) enum Need {
     CrashSafe,
     Processes,
     Restart,
+    Lifeline,
 }
 
 impl Need {
@@ -116,6 +117,9 @@ impl Need {
             Self::Evict => (profile.evict, "it cannot end a single claim by force"),
             Self::CrashSafe => (profile.durability != Durability::Process, "nothing outlives the process"),
             Self::Processes => (fixture.url("probe").is_some(), "no other process can reach it"),
+            Self::Lifeline => {
+                (profile.liveness == Liveness::Kernel, "it does not notice death through the kernel")
+            }
             Self::Restart => {
                 (fixture.cannot_restart().is_none(), fixture.cannot_restart().unwrap_or_default())
             }

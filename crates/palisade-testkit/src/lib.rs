@@ -27,6 +27,7 @@ mod case;
 mod context;
 mod counting;
 mod fixture;
+mod lock;
 mod report;
 mod runner;
 mod session;

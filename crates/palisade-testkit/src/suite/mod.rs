@@ -8,6 +8,8 @@ mod evict;
 mod inspect;
 mod mutual_exclusion;
 mod names;
+mod processes;
+mod processes_many;
 mod registers;
 mod registers_fenced;
 mod renewal;
@@ -36,6 +38,8 @@ pub fn cases() -> Vec<Case> {
         tokens::cases(),
         cancel::cases(),
         mutual_exclusion::cases(),
+        processes::cases(),
+        processes_many::cases(),
     ]
     .concat()
 }

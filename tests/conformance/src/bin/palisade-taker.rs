@@ -1,0 +1,5 @@
+//! The taker again: only a package's own tests are told where its programs are.
+
+fn main() -> std::process::ExitCode {
+    palisade_testkit::taker::main()
+}
