@@ -87,14 +87,14 @@ impl EmbeddedEngine {
         let folder = Folder::open(&config.folder)?;
         let write_lock = folder.lock_file("write.lock")?;
         let (folder, write_lock, store) = open_store(folder, write_lock, boot, &config).await?;
-        let engine = Self::start(config, runtime, folder, write_lock, store, boot)?;
+        let engine = Self::start(config, &runtime, folder, write_lock, store, boot)?;
         engine.clean_up().await;
         Ok(engine)
     }
 
     fn start(
         config: EmbeddedConfig,
-        runtime: Handle,
+        runtime: &Handle,
         folder: Folder,
         write_lock: File,
         store: Store,
@@ -224,7 +224,7 @@ fn weight(claims: &[Arc<Claim>]) -> Urgency {
     if claims.len() > LIGHT_BATCH { Urgency::Heavy } else { Urgency::Normal }
 }
 
-fn about<'a>(name: &'a Name) -> impl Fn(Error) -> Error + 'a {
+fn about(name: &Name) -> impl Fn(Error) -> Error {
     move |error| error.on_engine(ENGINE).about(name)
 }
 
@@ -296,7 +296,7 @@ impl Engine for EmbeddedEngine {
 
     async fn watch(&self, selector: &Selector) -> Result<WatchStream> {
         self.shared.check_open()?;
-        watch::watch(&self.shared, &self.registers, selector)
+        watch::watch(&self.shared, &self.registers, selector).await
     }
 
     async fn read(&self, register: &Name, raise: Option<&Raise>) -> Result<Reading> {
@@ -331,7 +331,8 @@ impl Engine for EmbeddedEngine {
         // What was asked for before is still done first, so nothing is left behind it.
         let spare = self.shared.worker.is_idle() && self.shared.notes.is_empty();
         if !spare {
-            let ended = self.shared.decide_later(Urgency::Normal, |ledger| ledger.end_session()).await;
+            let session = self.shared.session;
+            let ended = self.shared.decide_later(Urgency::Heavy, move |ledger| ledger.reap(&[session])).await;
             if let Err(problem) = ended {
                 tracing::warn!(%problem, "could not end the session in order; its claims pass on as after a crash");
             }

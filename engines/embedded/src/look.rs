@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use palisade_core::{
     BootInstant, Claim, GoneReason, Grant, Inspection, Matching, Name, Page, ResourceView, Selector,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Step, error};
 use crate::ledger::{self, Notes};
@@ -44,7 +44,10 @@ pub(crate) fn turn(db: &Connection, notes: &Notes, namespace: &str, claim: &Clai
         return Ok(Turn::Granted(grant));
     }
     let ahead = ahead_of(db, namespace, resource, own.seq)?;
-    let until = ahead.iter().chain([&own]).map(|line| line.expires).min().unwrap_or(0);
+    // Of those inside, one further back watches only the oldest's clock: the one before it may be
+    // queued without anybody waiting for it, and so watch nobody.
+    let oldest = if ahead.iter().any(|line| line.held) { None } else { first(db, namespace, resource)? };
+    let until = ahead.iter().chain([&own]).chain(&oldest).map(|line| line.expires).min().unwrap_or(0);
     // Nobody ahead of one who waits: it came in after this snapshot, or never was let in.
     if ahead.is_empty() || until <= now {
         return Ok(Turn::Settle);
@@ -56,6 +59,18 @@ pub(crate) fn turn(db: &Connection, notes: &Notes, namespace: &str, claim: &Clai
         }
     }
     Ok(Turn::Sleep { sessions, until: BootInstant::from_nanos(until) })
+}
+
+fn first(db: &Connection, namespace: &str, resource: &str) -> Step<Option<Line>> {
+    let found = db
+        .prepare_cached(concat!(
+            "SELECT ",
+            line_columns!(),
+            " FROM claim WHERE namespace = ?1 AND resource = ?2 ORDER BY seq LIMIT 1"
+        ))?
+        .query_row([namespace, resource], Line::read)
+        .optional()?;
+    Ok(found)
 }
 
 /// The one before `seq` if it waits, else all who are inside.

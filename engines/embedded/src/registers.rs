@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::database::{self, Kind, Place};
+use crate::database::{self, Kind, Opened, Place};
 use crate::error::{Step, error, of_io};
 use crate::folder::{Folder, lock_is_held};
 use crate::rows::{sql, unsigned};
@@ -66,14 +66,11 @@ impl Registers {
 
     /// Reads a register as it is now.
     pub(crate) fn read(&self, name: &Name) -> Result<Entry> {
-        // Looking must not make a database.
-        if self.reader.lock().is_none() && !self.path.exists() {
-            return Ok(StoredRegister::default().entry(0));
-        }
-        self.look(|db| {
+        let found = self.look(|db| {
             let now = Moment::now();
             Ok(self.load(db, name, &now)?.unwrap_or_default().entry(now.boot))
-        })
+        })?;
+        Ok(found.unwrap_or_else(|| StoredRegister::default().entry(0)))
     }
 
     /// All registers that `selector` means, also deleted ones.
@@ -99,6 +96,7 @@ impl Registers {
             }
             Ok(found)
         })
+        .map(Option::unwrap_or_default)
     }
 
     /// Reads a register and raises its fence.
@@ -125,21 +123,29 @@ impl Registers {
     }
 
     /// Makes the database if there is none.
-    pub(crate) fn make(&self) -> Result<()> {
-        self.with_writer(|_| Ok(()))
+    pub(crate) async fn make(self: &Arc<Self>) -> Result<()> {
+        self.on_worker(|_, _| Ok(())).await
     }
 
-    /// Decides about one register in one synced transaction, on the thread that may wait for the
-    /// disk and for other processes.
+    /// Decides about one register in one synced transaction.
     async fn decide<T: Send + 'static>(
         self: &Arc<Self>,
         name: &Name,
         work: impl FnOnce(&mut StoredRegister, u64) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        let name = name.clone();
+        self.on_worker(move |registers, db| registers.transact(db, &name, work)).await
+    }
+
+    /// Works on the thread that may wait for the disk and for other processes.
+    async fn on_worker<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self, &Connection) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
         let (answer, result) = oneshot::channel();
-        let (registers, about) = (Arc::clone(self), name.clone());
+        let registers = Arc::clone(self);
         self.worker.submit(move || {
-            let _ = answer.send(registers.with_writer(|db| registers.transact(db, &about, work)));
+            let _ = answer.send(registers.with_writer(|db| work(&registers, db)));
         })?;
         match tokio::time::timeout(self.call_timeout, result).await {
             Ok(Ok(result)) => result,
@@ -213,20 +219,27 @@ impl Registers {
         work(db).map_err(|fault| fault.at(&self.path))
     }
 
-    fn look<T>(&self, work: impl FnOnce(&Connection) -> Step<T>) -> Result<T> {
+    /// Reads a snapshot; `None` if nothing was ever written. Never waits for a lock, and never
+    /// makes a database: only a writer does.
+    fn look<T>(&self, work: impl FnOnce(&Connection) -> Step<T>) -> Result<Option<T>> {
         let mut reader = self.reader.lock();
         if reader.is_none() {
-            // Through the writer, which makes what is missing under the lock.
-            self.make()?;
-            *reader = Some(self.open()?);
+            if !self.path.exists() {
+                return Ok(None);
+            }
+            match database::open(&self.path, &REGISTERS).map_err(|fault| fault.at(&self.path))? {
+                Opened::Fresh(_) => return Ok(None),
+                Opened::Ready(db) => *reader = Some((db, Place::of(&self.path)?)),
+            }
         }
         let Some((db, place)) = reader.as_ref() else {
             return Err(error(ErrorKind::Internal, "no reader"));
         };
         place.check()?;
-        work(db).map_err(|fault| fault.at(&self.path))
+        work(db).map(Some).map_err(|fault| fault.at(&self.path))
     }
 
+    /// Opens the database to write, making it if need be. Call under the lock.
     fn open(&self) -> Result<(Connection, Place)> {
         let is_new = !self.path.exists();
         let open = || -> Step<Connection> {

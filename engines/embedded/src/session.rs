@@ -62,10 +62,9 @@ impl Sessions {
         loop {
             let id = SessionId::random();
             let path = self.lock_path(id);
-            match lock_new(&path).map_err(|problem| of_io(problem, "make", &path))? {
-                Some(file) => return Ok((id, file)),
-                // A cleaner took the file for a dead session's before it was locked.
-                None => continue,
+            // None if a cleaner took the file for a dead session's before it was locked.
+            if let Some(file) = lock_new(&path).map_err(|problem| of_io(problem, "make", &path))? {
+                return Ok((id, file));
             }
         }
     }
@@ -100,18 +99,17 @@ impl Sessions {
         let _ = fs::remove_file(self.lock_path(id));
     }
 
-    /// Up to `limit` sessions that are over but left their files.
+    /// Up to `limit` sessions that are over but left their files. Asks about a bounded number, so
+    /// that opening a folder costs the same however many share it.
     pub(crate) fn dead(&self, limit: usize) -> Vec<SessionId> {
+        const ASKED: usize = 256;
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
         entries
             .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name();
-                let name = name.as_bytes();
-                SessionId::parse(name.strip_suffix(b".lock").or_else(|| name.strip_suffix(b".sock"))?)
-            })
-            .take(limit)
+            .filter_map(|entry| SessionId::parse(entry.file_name().as_bytes().strip_suffix(b".lock")?))
+            .take(ASKED)
             .filter(|id| self.is_dead(*id))
+            .take(limit)
             .collect()
     }
 

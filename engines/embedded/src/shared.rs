@@ -172,7 +172,7 @@ impl Shared {
     fn pass_on(self: &Arc<Self>, wake: Wake) {
         if wake.session != self.session {
             if self.post.tell(&wake) == Told::NobodyThere {
-                self.spawn_unheard(wake);
+                self.spawn_unheard(wake.session, wake.claim);
             }
             return;
         }
@@ -228,10 +228,9 @@ impl Shared {
     }
 
     /// Passes on what was granted to a process that no longer listens.
-    fn spawn_unheard(self: &Arc<Self>, wake: Wake) {
+    fn spawn_unheard(self: &Arc<Self>, session: SessionId, claim: ClaimId) {
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
-            let (session, claim) = (wake.session, wake.claim);
             if is_over_soon(&shared.sessions, session).await {
                 shared.reap(session).await;
             } else {
@@ -253,7 +252,7 @@ impl Shared {
 
     /// Removes the claims of a session that is over.
     pub(crate) async fn reap(self: &Arc<Self>, session: SessionId) {
-        let reaped = self.decide(Urgency::Normal, move |ledger| ledger.reap(&[session])).await;
+        let reaped = self.decide(Urgency::Heavy, move |ledger| ledger.reap(&[session])).await;
         if let Err(problem) = reaped
             && problem.kind() != ErrorKind::Closed
         {

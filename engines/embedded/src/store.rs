@@ -11,8 +11,9 @@ use crate::database::{self, Kind, Opened, Place};
 use crate::error::{Step, of_io};
 use crate::folder::Folder;
 use crate::ledger::{Aftermath, Ledger, Scene};
+use crate::rows::sql;
 use crate::session::Sessions;
-use crate::tokens::TokenFile;
+use crate::tokens::{Header, TokenFile};
 
 const CLAIMS: Kind = Kind {
     application_id: i32::from_be_bytes(*b"PalC"),
@@ -92,24 +93,24 @@ pub(crate) fn prepare(folder: &Folder, boot: Uuid) -> Result<()> {
     if !folder.is_marked()? {
         folder.mark()?;
     }
-    let tokens = TokenFile::open(&folder.tokens())?;
     let path = folder.claims();
-    let make = || make_claims(&path, boot).map_err(|fault| fault.at(&path));
-    match tokens {
-        Some((_, header)) if header.boot == boot => make(),
+    let make = |floor| make_claims(&path, boot, floor).map_err(|fault| fault.at(&path));
+    match TokenFile::open(&folder.tokens())? {
+        Some((_, header)) if header.boot == boot => make(header.ceiling),
         Some((tokens, header)) => {
             clear(folder)?;
-            make()?;
+            make(header.advanced(boot).ceiling)?;
             tokens.advance(header, boot)
         }
         None => {
             // Lost, or never made. Claims of this boot are still good, and tell how far it was.
-            let floor = floor_of(&path, boot);
-            if floor.is_none() {
+            let known = floor_of(&path, boot);
+            if known.is_none() {
                 clear(folder)?;
             }
-            make()?;
-            TokenFile::create(&folder.tokens(), boot, floor.unwrap_or(0))?;
+            let header = Header::new(boot, known.unwrap_or(0));
+            make(header.advanced(boot).ceiling)?;
+            TokenFile::create(&folder.tokens(), header)?;
             folder.sync().map_err(|problem| of_io(problem, "sync", folder.path()))
         }
     }
@@ -126,11 +127,14 @@ pub(crate) fn lock_blocking(file: &fs::File) -> bool {
     }
 }
 
-fn make_claims(path: &Path, boot: Uuid) -> Step<()> {
-    database::open_or_make(path, &CLAIMS, |db| {
+/// Makes the claims' database if there is none. `floor` is kept in it as a second net, should the
+/// number line's file be lost.
+fn make_claims(path: &Path, boot: Uuid, floor: u64) -> Step<()> {
+    let db = database::open_or_make(path, &CLAIMS, |db| {
         db.execute("INSERT INTO meta VALUES ('boot', ?1), ('floor', 0)", [boot.as_bytes()])?;
         Ok(())
     })?;
+    db.execute("UPDATE meta SET value = max(value, ?1) WHERE key = 'floor'", [sql(floor)])?;
     Ok(())
 }
 
@@ -153,6 +157,7 @@ fn clear(folder: &Folder) -> Result<()> {
 
 /// The greatest number that the claims of this boot know of.
 fn floor_of(path: &Path, boot: Uuid) -> Option<u64> {
+    const GREATEST: &str = "SELECT max((SELECT value FROM meta WHERE key = 'floor'), (SELECT ifnull(max(max(seq, token)), 0) FROM claim))";
     if !path.exists() {
         return None;
     }
@@ -162,7 +167,6 @@ fn floor_of(path: &Path, boot: Uuid) -> Option<u64> {
     if made_in != *boot.as_bytes() {
         return None;
     }
-    const GREATEST: &str = "SELECT max((SELECT value FROM meta WHERE key = 'floor'), (SELECT ifnull(max(max(seq, token)), 0) FROM claim))";
     let floor: i64 = db.query_row(GREATEST, [], |row| row.get(0)).ok()?;
     u64::try_from(floor).ok()
 }

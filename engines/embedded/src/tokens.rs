@@ -37,7 +37,8 @@ pub(crate) struct Header {
     generation: u64,
     source: Uuid,
     pub(crate) boot: Uuid,
-    ceiling: u64,
+    /// No number above it was ever used.
+    pub(crate) ceiling: u64,
 }
 
 /// What outlives a process.
@@ -69,16 +70,13 @@ impl TokenFile {
         Ok(Some((tokens, header)))
     }
 
-    /// Makes the file for a source of its own, above `floor`. Call under the write lock.
-    pub(crate) fn create(path: &Path, boot: Uuid, floor: u64) -> Result<()> {
+    /// Makes the file for a source of its own. Call under the write lock.
+    pub(crate) fn create(path: &Path, header: Header) -> Result<()> {
         let half = path.with_extension("new");
-        let make = || -> io::Result<Self> {
-            let file = open_private(&half, OpenOptions::new().create(true).truncate(true))?;
-            Ok(Self { file, path: half.clone(), source: Uuid::new_v4() })
-        };
-        let tokens = make().map_err(|problem| of_io(problem, "make", path))?;
-        let header = Header { generation: 0, source: tokens.source, boot, ceiling: floor };
-        tokens.advance(header, boot)?;
+        let file = open_private(&half, OpenOptions::new().create(true).truncate(true))
+            .map_err(|problem| of_io(problem, "make", path))?;
+        let tokens = Self { file, path: half.clone(), source: header.source };
+        tokens.advance(header, header.boot)?;
         std::fs::rename(&half, path).map_err(|problem| of_io(problem, "make", path))
     }
 
@@ -89,8 +87,9 @@ impl TokenFile {
     pub(crate) fn advance(&self, header: Header, boot: Uuid) -> Result<()> {
         let last = header.ceiling;
         self.write_cell(Cell { last, ceiling: last })?;
-        self.write_header(Header { boot, ceiling: last + BLOCK, ..header })?;
-        self.write_cell(Cell { last, ceiling: last + BLOCK })
+        let header = header.advanced(boot);
+        self.write_header(header)?;
+        self.write_cell(Cell { last, ceiling: header.ceiling })
     }
 
     /// Who counts these tokens.
@@ -118,7 +117,7 @@ impl TokenFile {
 
     fn write_header(&self, header: Header) -> Result<()> {
         let header = Header { generation: header.generation + 1, ..header };
-        let at = HEADER_AT[usize::from(header.generation % 2 == 0)];
+        let at = HEADER_AT[usize::from(header.generation.is_multiple_of(2))];
         self.file
             .write_all_at(&header.encode(), at)
             .and_then(|()| self.file.sync_data())
@@ -200,6 +199,16 @@ impl Numbers<'_> {
 }
 
 impl Header {
+    /// A new source, whose numbers begin above `floor`.
+    pub(crate) fn new(boot: Uuid, floor: u64) -> Self {
+        Self { generation: 0, source: Uuid::new_v4(), boot, ceiling: floor }
+    }
+
+    /// The header with which `boot` begins.
+    pub(crate) fn advanced(self, boot: Uuid) -> Self {
+        Self { boot, ceiling: self.ceiling + BLOCK, ..self }
+    }
+
     fn encode(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
@@ -250,7 +259,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
         let boot = Uuid::new_v4();
-        TokenFile::create(&path, boot, 0).unwrap();
+        TokenFile::create(&path, Header::new(boot, 0)).unwrap();
         (folder, path, boot)
     }
 

@@ -53,7 +53,7 @@ async fn reap_dead(shared: &Arc<Shared>, sessions: Vec<SessionId>) -> Result<boo
     if dead.is_empty() {
         return Ok(false);
     }
-    shared.decide(Urgency::Normal, move |ledger| ledger.reap(&dead)).await?;
+    shared.decide(Urgency::Heavy, move |ledger| ledger.reap(&dead)).await?;
     Ok(true)
 }
 

@@ -1,3 +1,4 @@
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const BLIND: Duration = Duration::from_millis(250);
 
 /// Follows resources and registers: SQLite appends every commit to a file, and the kernel tells
 /// when it is written.
-pub(crate) fn watch(
+pub(crate) async fn watch(
     shared: &Arc<Shared>,
     registers: &Arc<Registers>,
     selector: &Selector,
@@ -25,7 +26,7 @@ pub(crate) fn watch(
     // Enlisted before the first look, and one receiver for all of them: a change during a look is
     // still unseen afterwards.
     let news = Arc::new(tokio::sync::Mutex::new(shared.notices.changes.subscribe()));
-    let told = follow(shared, registers, selector)?;
+    let told = follow(shared, registers, selector).await?;
     let (shared, registers, selector) = (Arc::clone(shared), Arc::clone(registers), selector.clone());
     let look = move || {
         let (shared, registers, selector) = (Arc::clone(&shared), Arc::clone(&registers), selector.clone());
@@ -48,23 +49,25 @@ pub(crate) fn watch(
 }
 
 /// Asks the kernel to tell of commits; whether it will.
-fn follow(shared: &Arc<Shared>, registers: &Registers, selector: &Selector) -> Result<bool> {
+async fn follow(shared: &Arc<Shared>, registers: &Arc<Registers>, selector: &Selector) -> Result<bool> {
     let mut told = true;
-    let mut follow = |database: &std::path::Path| {
-        let mut log = database.as_os_str().to_owned();
-        log.push("-wal");
-        told &= shared.notices.follow(shared, std::path::Path::new(&log));
-    };
     if selector.wants_resources() {
         // The log exists while anyone has the database open.
         shared.read(|_| Ok(()))?;
-        follow(&shared.claims);
+        told &= shared.notices.follow(shared, &log_of(&shared.claims));
     }
     if selector.wants_registers() {
-        registers.make()?;
-        follow(registers.path());
+        registers.make().await?;
+        told &= shared.notices.follow(shared, &log_of(registers.path()));
     }
     Ok(told)
+}
+
+/// The file that SQLite appends every commit to.
+fn log_of(database: &Path) -> PathBuf {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
 }
 
 async fn look_at(shared: &Arc<Shared>, registers: &Registers, selector: &Selector) -> Result<Watched> {

@@ -16,25 +16,32 @@ impl Ledger<'_> {
             return Err(error(ErrorKind::Unavailable, message).about(&claim.resource).into());
         }
         let resource = claim.resource.as_str();
-        let mut front = self.settle(self.scene.namespace, resource, None)?;
-        if let Some(known) = self.asked_before(claim, &front)? {
-            return self.answer_again(claim, known);
-        }
-        self.check_slots(claim, &front)?;
-        loop {
-            if front.head.is_none()
-                && let Some(admission) = front.inside.admit(claim.mode)
-            {
-                return self.grant(claim, asked, expires, admission);
+        let known = loop {
+            let front = self.settle(self.scene.namespace, resource, None)?;
+            let known = self.asked_before(claim, &front)?;
+            match &known {
+                Some(line) if line.held => break known,
+                Some(_) => {}
+                None => {
+                    self.check_slots(claim, &front)?;
+                    if front.head.is_none()
+                        && let Some(admission) = front.inside.admit(claim.mode)
+                    {
+                        return self.grant(claim, asked, expires, admission);
+                    }
+                }
             }
-            let dead = self.dead_ahead(claim, &front)?;
+            let dead = self.dead_ahead(claim, &front, known.is_some())?;
             if dead.is_empty() {
-                break;
+                break known;
             }
             self.reap(&dead)?;
-            front = self.settle(self.scene.namespace, resource, None)?;
+        };
+        match known {
+            Some(line) => self.answer_again(claim, line),
+            None if claim.will_wait => self.queue(claim, asked, expires),
+            None => self.busy(resource),
         }
-        if claim.will_wait { self.queue(claim, asked, expires) } else { self.busy(resource) }
     }
 
     fn grant(&mut self, claim: &Claim, asked: u64, expires: u64, admission: Admission) -> Step<Claimed> {
@@ -136,12 +143,13 @@ impl Ledger<'_> {
 
     /// Sessions in the way of a claim that are over.
     ///
-    /// One who queues asks about the holders only, and only if nobody else waits who watches them.
-    /// One who will not wait never comes back to look, so it asks about the first waiters too.
-    fn dead_ahead(&self, claim: &Claim, front: &Front) -> Step<Vec<SessionId>> {
+    /// One who queues for the first time asks about the holders only, and only if nobody else
+    /// waits who watches them. One who asks again may not be watching; one who will not wait never
+    /// comes back to look, so it asks about the first waiters too.
+    fn dead_ahead(&self, claim: &Claim, front: &Front, again: bool) -> Step<Vec<SessionId>> {
         const WAITERS: u32 = 16;
         let mut sessions: Vec<SessionId> = Vec::new();
-        if front.head.is_none() || !claim.will_wait {
+        if front.head.is_none() || again || !claim.will_wait {
             sessions.extend(front.holders.iter().map(|line| line.session));
         }
         if front.head.is_some() && !claim.will_wait {

@@ -11,7 +11,8 @@ use crate::session::SessionId;
 impl Ledger<'_> {
     /// Removes all claims of sessions that are over, wherever they are, and lets the next in.
     ///
-    /// The caller has seen that they are over; a session never comes back.
+    /// The caller has seen that they are over, and a session never comes back; or it is the caller's
+    /// own, which is being closed.
     pub(crate) fn reap(&mut self, dead: &[SessionId]) -> Step<()> {
         for session in dead {
             let mut touched = BTreeSet::new();
@@ -39,11 +40,6 @@ impl Ledger<'_> {
             self.after.dead.push(*session);
         }
         Ok(())
-    }
-
-    /// Ends this session: its claims go, and those who waited behind them come in.
-    pub(crate) fn end_session(&mut self) -> Step<()> {
-        self.reap(&[self.scene.session])
     }
 
     /// Removes claims that were let in but whose process is no more, though a child that inherited

@@ -54,6 +54,6 @@ pub(crate) fn granted(claimed: Claimed) -> Grant {
 pub(crate) fn waited(waited: Waited) -> Grant {
     match waited {
         Waited::Granted(grant) => grant,
-        other => panic!("not granted: {other:?}"),
+        Waited::Gone(reason) => panic!("gone: {reason:?}"),
     }
 }

@@ -1,0 +1,221 @@
+//! Real processes on one folder: they exclude each other, they die, and somebody notices.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, claim_for, exclusive, open, take, waited, within};
+use palisade_core::{Claimed, Engine, Mode};
+
+const ROLE: &str = "PALISADE_TEST_ROLE";
+const FOLDER: &str = "PALISADE_TEST_FOLDER";
+
+/// Not a test of its own: what a child process does, because only a test binary is at hand.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let folder = std::env::var(FOLDER).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let engine = open(Path::new(&folder)).await;
+        match role.as_str() {
+            "hold" => hold(&engine).await,
+            "wait" => wait(&engine).await,
+            "run" => run_a_command(&engine).await,
+            "count" => count(&engine, Path::new(&folder)).await,
+            other => panic!("no role {other}"),
+        }
+    });
+}
+
+async fn hold(engine: &dyn Engine) {
+    take(engine, "r").await;
+    println!("\nready");
+    std::future::pending::<()>().await;
+}
+
+async fn wait(engine: &dyn Engine) {
+    let claim = exclusive("r");
+    assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+    println!("\nready");
+    waited(engine.wait(&claim).await.unwrap());
+    println!("\ngranted");
+    std::future::pending::<()>().await;
+}
+
+/// Holds the lock and starts a command that inherits the lifeline.
+#[allow(clippy::zombie_processes, reason = "this process is killed, and the command with it by the test")]
+async fn run_a_command(engine: &dyn Engine) {
+    use std::os::fd::AsFd;
+    take(engine, "r").await;
+    let lifeline = engine.lifeline().unwrap().as_fd().try_clone_to_owned().unwrap();
+    rustix::io::fcntl_setfd(&lifeline, rustix::io::FdFlags::empty()).unwrap();
+    let child = Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap();
+    println!("\nready {}", child.id());
+    std::future::pending::<()>().await;
+}
+
+/// Counts up in a file that nothing but the lock protects.
+async fn count(engine: &dyn Engine, folder: &Path) {
+    let path = folder.join("counter");
+    for _ in 0..50 {
+        let claim = exclusive("counter");
+        if let Claimed::Queued(_) = engine.claim(&claim).await.unwrap() {
+            waited(within("a turn", engine.wait(&claim)).await.unwrap());
+        }
+        let number: u64 = fs::read_to_string(&path).unwrap().parse().unwrap();
+        fs::write(&path, (number + 1).to_string()).unwrap();
+        engine.withdraw(&[claim]).await.unwrap();
+    }
+    engine.close().await;
+}
+
+struct Process {
+    child: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Process {
+    fn start(role: &str, folder: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["role", "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(FOLDER, folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (said, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+        Self { child, lines }
+    }
+
+    /// Waits until the process says a line that begins like this; the rest of the line.
+    fn says(&self, word: &str) -> String {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let line = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())).unwrap();
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_holders_lock_passes_on_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let holder = Process::start("hold", folder.path());
+        holder.says("ready");
+        let claim = exclusive("r");
+        assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+        let waiting = engine.wait(&claim);
+        let killing = async {
+            // Let the waiter fall asleep first.
+            tokio::task::yield_now().await;
+            holder.signal(rustix::process::Signal::KILL);
+            Instant::now()
+        };
+        let (granted, killed) = within("the hand-over", futures::future::join(waiting, killing)).await;
+        times.push(killed.elapsed());
+        waited(granted.unwrap());
+        engine.withdraw(&[claim]).await.unwrap();
+    }
+    times.sort_unstable();
+    println!("after kill -9: {times:?}");
+    assert!(times[2] < Duration::from_millis(500), "{times:?}");
+}
+
+#[tokio::test]
+async fn a_killed_waiter_is_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    let (held, _) = take(&engine, "r").await;
+    let waiter = Process::start("wait", folder.path());
+    waiter.says("ready");
+    let claim = exclusive("r");
+    assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+    waiter.signal(rustix::process::Signal::KILL);
+    drop(waiter);
+    engine.withdraw(&[held]).await.unwrap();
+    waited(within("the hand-over", engine.wait(&claim)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_stopped_holder_loses_its_lock_with_its_ttl() {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, stopped) = (open(folder.path()).await, open(folder.path()).await);
+    // This process cannot stop itself; not renewing is the same to everyone else.
+    let short = Arc::new(claim_for("r", Mode::Exclusive, Duration::from_millis(200)));
+    stopped.claim(&short).await.unwrap();
+    let waiter = Process::start("wait", folder.path());
+    waiter.says("ready");
+    waiter.signal(rustix::process::Signal::STOP);
+    let claim = exclusive("r");
+    engine.claim(&claim).await.unwrap();
+    waiter.signal(rustix::process::Signal::CONT);
+    waiter.says("granted");
+    drop(waiter);
+    waited(within("the hand-over", engine.wait(&claim)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_lock_does_not_pass_on_before_the_command_run_under_it_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    let runner = Process::start("run", folder.path());
+    let said = runner.says("ready");
+    let command: i32 = said.parse().unwrap();
+    drop(runner);
+    let claim = exclusive("r");
+    assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+    let waiting = engine.wait(&claim);
+    let mut waiting = std::pin::pin!(waiting);
+    let early = tokio::time::timeout(Duration::from_millis(300), waiting.as_mut()).await;
+    assert!(early.is_err(), "the lock passed on while the command ran");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(command).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    waited(within("the hand-over", waiting).await.unwrap());
+}
+
+#[tokio::test]
+async fn eight_processes_count_to_four_hundred() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("counter"), "0").unwrap();
+    let start = Instant::now();
+    let children: Vec<Process> = (0..8).map(|_| Process::start("count", folder.path())).collect();
+    for mut process in children {
+        let status = tokio::task::spawn_blocking(move || {
+            let status = process.child.wait().unwrap();
+            drop(process);
+            status
+        });
+        assert!(within("a counter", status).await.unwrap().success());
+    }
+    println!("8 x 50 increments: {:?}", start.elapsed());
+    assert_eq!(fs::read_to_string(folder.path().join("counter")).unwrap(), "400");
+    assert_eq!(fs::read_dir(folder.path().join("sessions")).unwrap().count(), 0);
+}
