@@ -8,6 +8,9 @@ use palisade::{
     SemaphoreGuard,
 };
 
+/// The variable that names the claim to the command, and the command to its guardian.
+pub(crate) const CLAIM_EXPORT: &str = "PALISADE_CLAIM";
+
 /// One held claim, or several.
 #[derive(Debug)]
 pub(crate) enum Held {
@@ -68,7 +71,7 @@ impl Held {
         let mut exports = vec![
             ("PALISADE_RESOURCE", name.to_owned()),
             ("PALISADE_TOKEN", first.token().to_string()),
-            ("PALISADE_CLAIM", first.claim_id().to_string()),
+            (CLAIM_EXPORT, first.claim_id().to_string()),
         ];
         if let Self::Slot(guard) = self {
             exports.push(("PALISADE_SLOT", guard.slot().to_string()));

@@ -7,11 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade::{Clock, SystemClock};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 
 use super::guardian::{Guardian, is_running};
 use super::terminal::Terminal;
-use super::{THIS_PROGRAM, starter};
 use crate::exit;
 
 /// A started command, the leader of a group of its own.
@@ -22,18 +21,16 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts the command through the starter, with `exports` in its environment.
+    /// Starts the command with `exports` in its environment, and tells the guardian.
     pub(super) fn spawn(
         command: &[OsString],
         exports: &[(&'static str, String)],
         guardian: &mut Guardian,
     ) -> io::Result<Self> {
         let terminal = Terminal::find();
-        let process = Command::new(THIS_PROGRAM)
-            .arg(starter::ARGUMENT)
-            .arg(getpid().as_raw_nonzero().to_string())
-            .arg(guardian.pipe().to_string())
-            .args(command)
+        let (program, args) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
+        let process = Command::new(program)
+            .args(args)
             .envs(exports.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .spawn()?;

@@ -1,11 +1,12 @@
 //! The process that outlives palisade to kill the command's group, should palisade die or hang.
 //!
-//! It reads lines from its standard input: `group PID`, `until NANOS` (on the boot-time clock),
-//! `bye`. The end of the input without `bye` means that palisade is dead.
+//! It reads lines from its standard input: `claim ID`, `group PID`, `until NANOS` (on the boot-time
+//! clock), `bye`. The end of the input without `bye` means that palisade is dead. If that happens
+//! while the command starts, the group is not known yet; then the claim in the environment of its
+//! processes tells who they are.
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::signal::unix;
 
 use super::THIS_PROGRAM;
+use crate::held::CLAIM_EXPORT;
 
 /// The hidden argument.
 pub(super) const ARGUMENT: &str = "__palisade-guardian";
@@ -55,13 +57,16 @@ impl Guardian {
         Ok(Self { process, pipe, told: BootInstant::FAR_FUTURE })
     }
 
-    /// The descriptor of the pipe, for the starter.
-    pub(super) fn pipe(&self) -> i32 {
-        self.pipe.as_raw_fd()
+    /// What the command will find in its environment, of which the claim is unique.
+    pub(super) fn tell_exports(&mut self, exports: &[(&'static str, String)]) {
+        if let Some((_, claim)) = exports.iter().find(|(name, _)| *name == CLAIM_EXPORT) {
+            self.tell(&format!("claim {claim}\n"));
+        }
     }
 
+    /// The group to kill.
     pub(super) fn tell_group(&mut self, group: Pid) {
-        self.tell(&group_line(group));
+        self.tell(&format!("group {}\n", group.as_raw_nonzero()));
     }
 
     /// When to kill unless told a later moment.
@@ -105,11 +110,6 @@ impl Guardian {
     }
 }
 
-/// The line that names the group to kill.
-pub(super) fn group_line(group: Pid) -> String {
-    format!("group {}\n", group.as_raw_nonzero())
-}
-
 /// The guardian's life.
 pub(super) fn guard() -> u8 {
     let _ = rustix::thread::set_name(c"lock-guardian");
@@ -151,6 +151,8 @@ fn readable(within: Duration) -> rustix::io::Result<bool> {
 /// What it was told so far.
 #[derive(Debug)]
 struct Orders {
+    /// What the environment of the command says.
+    export: Option<String>,
     group: Option<Pid>,
     until: BootInstant,
     bye: bool,
@@ -160,7 +162,7 @@ struct Orders {
 
 impl Default for Orders {
     fn default() -> Self {
-        Self { group: None, until: BootInstant::FAR_FUTURE, bye: false, rest: Vec::new() }
+        Self { export: None, group: None, until: BootInstant::FAR_FUTURE, bye: false, rest: Vec::new() }
     }
 }
 
@@ -175,6 +177,7 @@ impl Orders {
 
     fn obey(&mut self, line: &str) {
         match line.split_once(' ') {
+            Some(("claim", id)) => self.export = Some(format!("{CLAIM_EXPORT}={id}")),
             Some(("group", pid)) => self.group = pid.parse().ok().and_then(Pid::from_raw),
             Some(("until", nanos)) => {
                 self.until = nanos.parse().map_or(self.until, BootInstant::from_nanos);
@@ -186,7 +189,7 @@ impl Orders {
     /// Kills the group and stays, lifeline in hand, until nobody of it is left: a process of the
     /// group may have closed its own copy. Not past the deadline, when the copy is of no use.
     fn kill(&self) -> u8 {
-        let Some(group) = self.group else { return 0 };
+        let Some(group) = self.group.or_else(|| self.search()) else { return 0 };
         let _ = kill_process_group(group, Signal::KILL);
         let give_up = self.until.min(SystemClock.now() + Duration::from_mins(1));
         while is_running(group) && SystemClock.now() < give_up {
@@ -194,6 +197,30 @@ impl Orders {
         }
         KILLED
     }
+
+    /// The group of a command that palisade started but did not live to tell of. A process that
+    /// is about to become the command shows its environment only then, so look for a while.
+    fn search(&self) -> Option<Pid> {
+        let export = self.export.as_deref()?.as_bytes();
+        let give_up = SystemClock.now() + Duration::from_millis(500);
+        while SystemClock.now() < give_up {
+            if let Some(group) = group_with(export) {
+                return Some(group);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+/// The group whose leader has `export` in its environment.
+fn group_with(export: &[u8]) -> Option<Pid> {
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let is_ours = environment.split(|byte| *byte == 0).any(|variable| variable == export);
+        (is_ours && rustix::process::getpgid(Some(pid)) == Ok(pid)).then_some(pid)
+    })
 }
 
 /// Whether any process of the group can still run. The dead count as members until they are
@@ -225,11 +252,12 @@ mod tests {
     #[test]
     fn orders_arrive_in_any_pieces() {
         let mut orders = Orders::default();
-        for piece in [&b"gro"[..], b"up 42\nuntil 7", b"00\n", b"until x\nnonsense\n"] {
+        for piece in [&b"gro"[..], b"up 42\nuntil 7", b"00\n", b"until x\nnonsense\nclaim c\n"] {
             orders.take(piece);
         }
         assert_eq!(orders.group, Pid::from_raw(42));
         assert_eq!(orders.until, BootInstant::from_nanos(700));
+        assert_eq!(orders.export.as_deref(), Some("PALISADE_CLAIM=c"));
         assert!(!orders.bye);
         orders.take(b"bye\n");
         assert!(orders.bye);

@@ -1,6 +1,7 @@
 //! Runs a command while something is held, and stops it in time when it no longer is.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::child::Child;
 use super::guardian::Guardian;
 use super::signals::{Signals, asks_to_end};
-use crate::exit::{Failure, Outcome, SOFTWARE, complain};
+use crate::exit::{CANNOT_RUN, Failure, NO_COMMAND, Outcome, SOFTWARE, complain};
 use crate::held::Held;
 
 /// What to run.
@@ -44,16 +45,33 @@ pub(crate) async fn supervise(held: Held, job: Job<'_>, signals: &mut Signals) -
     let inherited = inheritable(job.lifeline).map_err(cannot_start)?;
     let mut guardian = Guardian::spawn().map_err(cannot_start)?;
     let limits = Limits::of(&held, job.at_most);
+    guardian.tell_exports(&job.exports);
     guardian.tell_until(limits.kill_at(&held));
-    let child = Child::spawn(job.command, &job.exports, &mut guardian).map_err(cannot_start)?;
+    let child = match Child::spawn(job.command, &job.exports, &mut guardian) {
+        Ok(child) => child,
+        Err(problem) => {
+            let (_, _) = tokio::join!(guardian.dismiss(deaths), held.release());
+            return Err(cannot_run(job.command, &problem));
+        }
+    };
     drop(inherited);
     let mut run = Run { held, child, guardian, limits, stop: None, asked: false, deaths };
     let code = run.until_end(signals).await;
     Ok(run.finish(code).await)
 }
 
-fn cannot_start(problem: impl Into<std::io::Error>) -> Failure {
-    Failure::new(SOFTWARE, format!("cannot start the command: {}", problem.into()))
+fn cannot_start(problem: impl Into<io::Error>) -> Failure {
+    Failure::new(SOFTWARE, format!("cannot start the guardian: {}", problem.into()))
+}
+
+/// As a shell says it.
+fn cannot_run(command: &[OsString], problem: &io::Error) -> Failure {
+    let name = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    match problem.kind() {
+        io::ErrorKind::NotFound => Failure::new(NO_COMMAND, format!("{name}: command not found")),
+        io::ErrorKind::PermissionDenied => Failure::new(CANNOT_RUN, format!("{name}: permission denied")),
+        _ => Failure::new(CANNOT_RUN, format!("{name}: {problem}")),
+    }
 }
 
 /// A copy of the lifeline that is not closed on exec.
