@@ -25,9 +25,9 @@
 //! | who comes in, who leaves, in which order | `ledger/` |
 //! | what a waiter sees and whom it watches | `look.rs`, `wait.rs` |
 //! | how a death is noticed | `session.rs`, `notice.rs` |
-//! | how another process is told | `wake.rs` |
+//! | how another process is told | `news.rs`, `wake.rs` |
 //! | which thread decides | `shared.rs`, `worker.rs` |
-//! | how the files are opened and checked | `folder.rs`, `store.rs`, `database.rs`, `tokens.rs` |
+//! | how the files are opened and checked | `open.rs`, `folder.rs`, `store.rs`, `database.rs`, `tokens.rs` |
 
 mod config;
 mod database;
@@ -36,7 +36,10 @@ mod error;
 mod folder;
 mod ledger;
 mod look;
+mod news;
 mod notice;
+mod open;
+mod register_rows;
 mod registers;
 mod rows;
 mod session;

@@ -1,23 +1,23 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use palisade_core::{
-    Clock, Condition, Entry, ErrorKind, Fence, Matching, Name, Raise, Reading, Result, Selector, Source,
-    StoredRegister, SystemClock, Written,
+    Condition, Entry, ErrorKind, Matching, Name, Raise, Reading, Result, Selector, StoredRegister, Written,
 };
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::database::{self, Kind, Opened, Place};
 use crate::error::{Step, error, of_io};
 use crate::folder::{Folder, lock_is_held};
-use crate::rows::{sql, unsigned};
+use crate::register_rows::{Moment, decode, encode_fence};
+use crate::rows::sql;
 use crate::store::lock_blocking;
 use crate::worker::Worker;
 
@@ -229,7 +229,10 @@ impl Registers {
             }
             match database::open(&self.path, &REGISTERS).map_err(|fault| fault.at(&self.path))? {
                 Opened::Fresh(_) => return Ok(None),
-                Opened::Ready(db) => *reader = Some((db, Place::of(&self.path)?)),
+                Opened::Ready(db) => {
+                    tune(&db).map_err(|fault| fault.at(&self.path))?;
+                    *reader = Some((db, Place::of(&self.path)?));
+                }
             }
         }
         let Some((db, place)) = reader.as_ref() else {
@@ -244,9 +247,7 @@ impl Registers {
         let is_new = !self.path.exists();
         let open = || -> Step<Connection> {
             let db = database::open_or_make(&self.path, &REGISTERS, |_| Ok(()))?;
-            db.pragma_update(None, "synchronous", "full")?;
-            // Or the last one to close would wait for the disk, in a drop.
-            db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            tune(&db)?;
             Ok(db)
         };
         let db = open().map_err(|fault| fault.at(&self.path))?;
@@ -258,53 +259,17 @@ impl Registers {
     }
 }
 
+fn tune(db: &Connection) -> Step<()> {
+    db.pragma_update(None, "synchronous", "full")?;
+    // Or the last one to close would wait for the disk, in a drop.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(())
+}
+
 struct Unlock<'a>(&'a File);
 
 impl Drop for Unlock<'_> {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(self.0, rustix::fs::FlockOperation::Unlock);
     }
-}
-
-/// The present on both clocks, in nanoseconds.
-struct Moment {
-    boot: u64,
-    wall: u64,
-}
-
-impl Moment {
-    fn now() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
-        Self { boot: SystemClock.now().as_nanos(), wall }
-    }
-}
-
-fn decode(row: &Row<'_>, boot: Uuid, now: &Moment) -> rusqlite::Result<StoredRegister> {
-    let written_in: Option<[u8; 16]> = row.get(4)?;
-    let expires = match written_in {
-        None => None,
-        Some(same) if same == *boot.as_bytes() => Some(unsigned(row, 5)?),
-        // The boot clock began anew since.
-        Some(_) => Some(now.boot.saturating_add(unsigned(row, 6)?.saturating_sub(now.wall))),
-    };
-    Ok(StoredRegister {
-        value: row.get::<_, Option<Vec<u8>>>(0)?.map(Bytes::from),
-        version: unsigned(row, 1)?,
-        stamp: row.get::<_, Option<i64>>(2)?.map(i64::cast_unsigned),
-        fence: decode_fence(row.get_ref(3)?.as_str()?)?,
-        expires,
-    })
-}
-
-fn encode_fence(fence: &Fence) -> String {
-    let cells: Vec<_> =
-        fence.to_cells().map(|(slot, source, marks)| (slot, source.as_str(), marks)).collect();
-    serde_json::to_string(&cells).unwrap_or_default()
-}
-
-fn decode_fence(text: &str) -> rusqlite::Result<Fence> {
-    let cells: Vec<(Option<u32>, String, [u64; 3])> = serde_json::from_str(text)
-        .map_err(|problem| rusqlite::types::FromSqlError::Other(Box::new(problem)))?;
-    Ok(Fence::from_cells(cells.into_iter().map(|(slot, source, marks)| (slot, Source::new(source), marks))))
 }

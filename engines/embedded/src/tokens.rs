@@ -158,7 +158,7 @@ impl TokenFile {
         error(
             ErrorKind::Corrupt,
             format!(
-                "{} is damaged; restore it from a backup. If there is none, delete it: tokens then come from a new source, and fences refuse them until they are rebased",
+                "{} is damaged; do not restore an old copy, its numbers were used. Stop the programs that use the folder and delete it: tokens then come from a new source, and fences refuse them until they are rebased",
                 self.path.display()
             ),
         )

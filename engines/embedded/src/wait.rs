@@ -79,3 +79,33 @@ impl Ties {
         ties
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::{Claimed, Engine, Mode, Name, Owner, Ttl};
+
+    use super::*;
+    use crate::{EmbeddedConfig, EmbeddedEngine};
+
+    #[tokio::test]
+    async fn a_death_is_noticed_also_where_the_kernel_does_not_tell() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || EmbeddedEngine::open(EmbeddedConfig::new(folder.path()));
+        let (holder, waiter) = (open().await.unwrap(), open().await.unwrap());
+        let name = Name::new("r").unwrap();
+        let owner = Arc::new(Owner::this_process());
+        let claim = || {
+            let claim = Claim::new(name.clone(), Mode::Exclusive, Ttl::default(), Arc::clone(&owner));
+            Arc::new(claim)
+        };
+        assert!(matches!(holder.claim(&claim()).await.unwrap(), Claimed::Granted(_)));
+        let queued = claim();
+        assert!(matches!(waiter.claim(&queued).await.unwrap(), Claimed::Queued(_)));
+        // As if the user had no inotify instance left.
+        waiter.shared.notices.stop();
+        let dies = async { drop(holder) };
+        let both = futures::future::join(waiter.wait(&queued), dies);
+        let (outcome, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+        assert!(matches!(outcome.unwrap(), Waited::Granted(_)));
+    }
+}

@@ -176,3 +176,72 @@ async fn changes_of_another_session_are_watched() {
     assert_eq!((written, entry.value.as_deref()), (name("x"), Some(&b"1"[..])));
     assert!(one.inspect(&Selector::resources(""), &Page::default()).await.unwrap().resources.is_empty());
 }
+
+#[tokio::test]
+async fn more_wake_ups_at_once_than_a_socket_holds_are_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    let (mut held, mut queued) = (Vec::new(), Vec::new());
+    let mut signals = two.signals().subscribe();
+    for number in 0..100 {
+        let resource = format!("r{number}");
+        held.push(take(&one, &resource).await.0);
+        let claim = exclusive(&resource);
+        assert!(matches!(two.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+        queued.push(claim);
+    }
+    let waiting = futures::future::join_all(queued.iter().map(|claim| two.wait(claim)));
+    // One batch, so that the other side hears nothing until all is said.
+    let (granted, _) = within("a hundred turns", futures::future::join(waiting, one.withdraw(&held))).await;
+    for waiter in granted {
+        waited(waiter.unwrap());
+    }
+    // The same for those who lose what they hold.
+    for claim in &queued {
+        one.evict(&claim.resource, claim.id, "all out").await.unwrap();
+    }
+    for _ in &queued {
+        let signal = within("a signal", signals.recv()).await.unwrap();
+        assert!(matches!(signal, Signal::Gone { reason: GoneReason::Evicted { .. }, .. }), "{signal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_floor_lifts_the_token_also_of_one_who_waited_and_of_one_who_asks_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    let (held, _) = take(&engine, "r").await;
+    let mut floored = claim("r", Mode::Exclusive);
+    floored.token_floor = palisade_core::Token::new(1_000_000);
+    let queued = Arc::new(floored.clone());
+    engine.claim(&queued).await.unwrap();
+    engine.withdraw(&[held]).await.unwrap();
+    let first = waited(engine.wait(&queued).await.unwrap());
+    assert!(first.token.get() > 1_000_000);
+    floored.token_floor = palisade_core::Token::new(2_000_000);
+    let again = granted(engine.claim(&Arc::new(floored)).await.unwrap());
+    assert!(again.token.get() > 2_000_000);
+    engine.withdraw(&[queued]).await.unwrap();
+    assert!(take(&engine, "r").await.1.token > again.token);
+}
+
+#[tokio::test]
+async fn readers_come_in_together_and_a_writer_is_not_overtaken() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    let shared = || Arc::new(claim("r", Mode::Shared));
+    let (first, second, late) = (shared(), shared(), shared());
+    granted(one.claim(&first).await.unwrap());
+    granted(two.claim(&second).await.unwrap());
+    let writer = exclusive("r");
+    assert!(matches!(one.claim(&writer).await.unwrap(), Claimed::Queued(_)));
+    assert!(matches!(two.claim(&late).await.unwrap(), Claimed::Queued(_)));
+    let no_wait = Arc::new(claim("r", Mode::Shared).no_wait());
+    assert!(matches!(two.claim(&no_wait).await.unwrap(), Claimed::Busy(_)));
+    // Both readers go; the writer comes in, and after its downgrade the late reader.
+    one.withdraw(&[first]).await.unwrap();
+    two.withdraw(&[second]).await.unwrap();
+    waited(within("the writer", one.wait(&writer)).await.unwrap());
+    assert_eq!(one.change(&writer, &Change::Mode(Mode::Shared)).await.unwrap(), Changed::Done);
+    waited(within("the late reader", two.wait(&late)).await.unwrap());
+}
