@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use palisade::Client;
 use palisade_core::{BootInstant, Claim, Clock, Mode, Name, Owner, Profile, SystemClock, Ttl};
 
+use crate::lock::Lock;
 use crate::{Fixture, Session, Way};
 
 /// What a case runs in: the fixture, and a namespace that nothing else uses.
@@ -81,6 +83,21 @@ impl Context {
     /// `full` of something, scaled by the fixture's effort, at least `least`.
     pub(crate) fn effort(&self, full: u32, least: u32) -> u32 {
         (full * self.fixture.effort() / 100).max(least)
+    }
+
+    /// A client over a connection of its own, whose guards are renewed in peace.
+    pub(crate) async fn client(&self) -> Result<Client> {
+        self.client_with(Duration::from_secs(30)).await
+    }
+
+    /// A client whose guards have another TTL.
+    pub(crate) async fn client_with(&self, ttl: Duration) -> Result<Client> {
+        Ok(Client::builder().label("palisade-testkit").ttl(ttl).over(self.connect().await?.engine())?)
+    }
+
+    /// The lock called `text`, in the way this run of the case asks for.
+    pub(crate) fn lock(&self, client: &Client, text: &str) -> Result<Lock> {
+        Ok(Lock::new(client, self.way, text)?)
     }
 
     /// Where a separate process finds this namespace.

@@ -1,11 +1,10 @@
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use palisade_core::{Owner, Profile};
 use tokio::sync::RwLock;
 
@@ -97,11 +96,16 @@ impl Suite {
             (None, Some(self.quiet.read().await))
         };
         let limit = self.options.case_limit;
-        let body = AssertUnwindSafe((case.run)(self.context(case))).catch_unwind();
-        match tokio::time::timeout(limit, body).await {
+        // On a task of its own, so that an engine that never pauses hangs that task only, and
+        // what the limit must end is noticed here.
+        let mut body = tokio::spawn((case.run)(self.context(case)));
+        match tokio::time::timeout(limit, &mut body).await {
             Ok(Ok(result)) => result,
-            Ok(Err(panic)) => Err(anyhow!("it panicked: {}", panic_text(&*panic))),
-            Err(_) => Err(anyhow!("it took longer than {limit:?}")),
+            Ok(Err(ended)) => Err(anyhow!("it panicked: {}", panic_text(&*ended.into_panic()))),
+            Err(_) => {
+                body.abort();
+                Err(anyhow!("it took longer than {limit:?}"))
+            }
         }
     }
 

@@ -42,5 +42,8 @@ pub fn main_for(fixture: impl Fixture, options: Options) -> ExitCode {
             Verdict::Failed(why) => Err(why.into()),
         })
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let code = libtest_mimic::run(&arguments, trials.collect()).exit_code();
+    // A case that hangs has failed; it must not keep the program from saying so.
+    std::mem::forget(runtime);
+    code
 }

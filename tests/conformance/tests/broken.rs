@@ -7,7 +7,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use palisade_testkit::broken::{BrokenFixture, Fault};
 use palisade_testkit::{Fixture, MemoryFixture, Options, Report, run};
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
     let arguments = palisade_conformance::arguments();
@@ -22,8 +22,11 @@ fn main() -> ExitCode {
 fn report(fixture: impl Fixture) -> Report {
     // Short limits: most faults show as a step that never ends.
     let options = Options { case_limit: Duration::from_secs(5), parallel: 64, ..Options::default() };
-    let runtime = Runtime::new().expect("the runtime starts");
-    runtime.block_on(run(Arc::new(fixture), options)).expect("memory is always reached")
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("it starts");
+    let report = runtime.block_on(run(Arc::new(fixture), options)).expect("memory is always reached");
+    // What still hangs is what the fault did.
+    runtime.shutdown_background();
+    report
 }
 
 fn must_be_red(report: &Report) -> Result<(), Failed> {

@@ -10,6 +10,7 @@ mod mutual_exclusion;
 mod names;
 mod processes;
 mod processes_many;
+mod recipes;
 mod registers;
 mod registers_fenced;
 mod renewal;
@@ -40,6 +41,7 @@ pub fn cases() -> Vec<Case> {
         mutual_exclusion::cases(),
         processes::cases(),
         processes_many::cases(),
+        recipes::cases(),
     ]
     .concat()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use futures::future::try_join_all;
 use palisade_core::Token;
 
@@ -30,11 +30,19 @@ async fn sixteen_take_turns(context: Context) -> Result<()> {
     for taker in &mut takers {
         taker.tell(&format!("rounds {rounds}")).await?;
     }
+    for taker in &mut takers {
+        ensure!(taker.next().await? == Event::Waiting, "a taker does not begin");
+    }
     // All are in line before the first comes in, so that nobody has a head start.
-    eventually(context.patience(), "the queue", || async {
+    let queued = eventually(context.patience() * 2, "the queue", || async {
         Ok((session.waiters(&held.resource).await?.len() == PROCESSES).then_some(()))
-    })
-    .await?;
+    });
+    // A taker that failed says more than a queue that is too short.
+    let failed = futures::future::select_all(takers.iter_mut().map(|taker| Box::pin(taker.next())));
+    tokio::select! {
+        queued = queued => queued?,
+        (event, ..) = failed => bail!("a taker did not wait: {:?}", event?),
+    }
     session.release(&held).await?;
     let tokens = try_join_all(takers.iter_mut().map(|taker| collect(taker, rounds))).await?;
     let total = session.entry(&name("count")).await?.value.unwrap_or_default();
