@@ -17,7 +17,9 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
     for _ in 0..9 {
         let (mut ours, mut flock) = (Vec::new(), Vec::new());
         for _ in 0..25 {
-            ours.push(time(Command::new(&palisade).args(["--engine", &engine, "run", "bench", "--", "true"]))?);
+            ours.push(time(
+                Command::new(&palisade).args(["--engine", &engine, "run", "bench", "--", "true"]),
+            )?);
             flock.push(time(Command::new("flock").arg(&lock).arg("true"))?);
         }
         let (ours, flock) = (median(&mut ours), median(&mut flock));

@@ -22,7 +22,8 @@ async fn crowd(processes: usize, turns: usize) -> Result<Figure> {
     let url = url(&folder);
     let client = palisade::connect(&url).await?;
     let guard = client.mutex("bench")?.acquire().await?;
-    let mut workers = (0..processes).map(|_| Worker::start(&url, turns, false)).collect::<Result<Vec<_>>>()?;
+    let mut workers =
+        (0..processes).map(|_| Worker::start(&url, turns, false)).collect::<Result<Vec<_>>>()?;
     wait_for_waiters(&client, processes).await?;
     let start = Instant::now();
     guard.release().await?;

@@ -49,7 +49,9 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
 }
 
 pub(crate) fn spread(values: &[f64]) -> (f64, f64) {
-    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)))
+    values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)))
 }
 
 pub(crate) fn micros(duration: Duration) -> f64 {

@@ -1,9 +1,9 @@
 use anyhow::{Context, Result};
 use palisade::{Clock, SystemClock};
 
+use crate::queue::wait_for_waiters;
 use crate::stats::{Figure, Goal, median, spread};
 use crate::worker::Worker;
-use crate::queue::wait_for_waiters;
 use crate::{folder, url};
 
 /// The holder is killed with −9; how long until the waiter holds?

@@ -54,7 +54,11 @@ pub(crate) async fn measure(sync: Sync) -> Result<Vec<Figure>> {
         value: median(&mut ratios),
         unit: "x",
         goal: Goal::AtMost(goal),
-        detail: format!("{:.1} us / {:.1} us, ratio {low:.2}-{high:.2}", median(&mut ours_us), median(&mut raw_us)),
+        detail: format!(
+            "{:.1} us / {:.1} us, ratio {low:.2}-{high:.2}",
+            median(&mut ours_us),
+            median(&mut raw_us)
+        ),
     }])
 }
 
@@ -82,7 +86,9 @@ impl Raw {
             .execute((sequence, OWNER))?;
         run("COMMIT")?;
         run("BEGIN IMMEDIATE")?;
-        self.0.prepare_cached("DELETE FROM claim WHERE namespace = '' AND resource = 'bench' AND seq = ?1")?.execute([sequence])?;
+        self.0
+            .prepare_cached("DELETE FROM claim WHERE namespace = '' AND resource = 'bench' AND seq = ?1")?
+            .execute([sequence])?;
         run("COMMIT")?;
         Ok(())
     }

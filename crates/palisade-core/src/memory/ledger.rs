@@ -196,11 +196,6 @@ impl Ledger {
         Inspection { resources, next }
     }
 
-    /// When the next claim expires.
-    pub(super) fn next_expiry(&self) -> Option<BootInstant> {
-        self.resources.values().flatten().map(|row| row.expires).min()
-    }
-
     fn purge_all(&mut self, now: BootInstant) {
         let names: Vec<Name> = self.resources.keys().cloned().collect();
         for name in &names {

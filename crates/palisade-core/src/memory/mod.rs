@@ -155,11 +155,14 @@ impl Store {
                 .filter(|(name, _)| selector.wants_registers() && selector.matches(name))
                 .map(|(name, stored)| (name.clone(), stored.entry(now.as_nanos())))
                 .collect();
+            // Only of what was looked at: an unseen claim past its time would keep the watch spinning.
+            let claims = resources.iter().flat_map(|view| view.holders.iter().chain(&view.waiters));
             let next_change = registers
                 .iter()
-                .filter_map(|(_, entry)| entry.expires_in.map(|left| now + left))
-                .chain(ledger.next_expiry())
-                .min();
+                .filter_map(|(_, entry)| entry.expires_in)
+                .chain(claims.map(|claim| claim.expires_in))
+                .min()
+                .map(|left| now + left);
             Watched { resources, registers, next_change }
         })
     }
