@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use palisade_core::{Owner, Result};
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::error::of_io;
@@ -58,15 +57,23 @@ impl Sessions {
     }
 
     /// Starts a session: its lock file, locked for as long as any process has the descriptor.
+    ///
+    /// The file gets its name only once it is locked: a cleaner that found it unlocked would take
+    /// it for a dead session's, and remove it under a living one.
     pub(crate) fn start(&self) -> Result<(SessionId, File)> {
-        loop {
-            let id = SessionId::random();
-            let path = self.lock_path(id);
-            // None if a cleaner took the file for a dead session's before it was locked.
-            if let Some(file) = lock_new(&path).map_err(|problem| of_io(problem, "make", &path))? {
-                return Ok((id, file));
-            }
-        }
+        let id = SessionId::random();
+        let (path, unlocked) = (self.lock_path(id), self.folder.join(format!("{}.new", id.as_str())));
+        let start = || -> io::Result<File> {
+            let mut file = open_private(&unlocked, OpenOptions::new().create_new(true))?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            // For people who look at the folder; nothing reads it.
+            let owner = Owner::this_process();
+            writeln!(file, "pid {} on {}", owner.pid, owner.host)?;
+            fs::rename(&unlocked, &path)?;
+            Ok(file)
+        };
+        let started = start().inspect_err(|_| drop(fs::remove_file(&unlocked)));
+        Ok((id, started.map_err(|problem| of_io(problem, "make", &path))?))
     }
 
     pub(crate) fn lock_path(&self, id: SessionId) -> PathBuf {
@@ -122,24 +129,6 @@ impl Sessions {
     }
 }
 
-fn lock_new(path: &Path) -> io::Result<Option<File>> {
-    let mut file = open_private(path, OpenOptions::new().create_new(true))?;
-    loop {
-        match flock(&file, FlockOperation::LockExclusive) {
-            Ok(()) => break,
-            Err(Errno::INTR) => {}
-            Err(problem) => return Err(problem.into()),
-        }
-    }
-    if rustix::fs::fstat(&file)?.st_nlink == 0 {
-        return Ok(None);
-    }
-    // For people who look at the folder; nothing reads it.
-    let owner = Owner::this_process();
-    writeln!(file, "pid {} on {}", owner.pid, owner.host)?;
-    Ok(Some(file))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +153,28 @@ mod tests {
         sessions.remove(id);
         assert!(sessions.is_dead(id));
         assert!(sessions.dead(10).is_empty());
+    }
+
+    #[test]
+    fn a_session_that_is_just_starting_is_never_taken_for_a_dead_one() {
+        let (_folder, sessions) = sessions();
+        let cleaner = sessions.clone();
+        let cleaning = std::thread::spawn(move || {
+            for _ in 0..3000 {
+                cleaner.dead(100).into_iter().for_each(|id| cleaner.remove(id));
+            }
+        });
+        let mut alive = Vec::new();
+        while !cleaning.is_finished() {
+            alive.push(sessions.start().unwrap());
+            if alive.len() > 16 {
+                let (id, file) = alive.remove(0);
+                assert!(rustix::fs::fstat(&file).unwrap().st_nlink > 0);
+                drop(file);
+                sessions.remove(id);
+            }
+        }
+        assert!(alive.iter().all(|(id, _)| !sessions.is_dead(*id)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use palisade_core::{
     Change, Changed, Claimed, Engine, Evicted, GoneReason, Mode, Page, Renewed, Selector, Signal, Waited,
     WatchEvent, Withdrawn,
 };
+use palisade_embedded::{EmbeddedConfig, EmbeddedEngine, Sync};
 
 #[tokio::test]
 async fn waiters_of_two_sessions_are_served_in_the_order_of_arrival() {
@@ -244,4 +245,23 @@ async fn readers_come_in_together_and_a_writer_is_not_overtaken() {
     waited(within("the writer", one.wait(&writer)).await.unwrap());
     assert_eq!(one.change(&writer, &Change::Mode(Mode::Shared)).await.unwrap(), Changed::Done);
     waited(within("the late reader", two.wait(&late)).await.unwrap());
+}
+
+#[tokio::test]
+async fn claims_that_wait_for_the_disk_keep_the_same_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = || EmbeddedEngine::open(EmbeddedConfig::new(folder.path()).sync(Sync::Full));
+    let (one, two) = (full().await.unwrap(), full().await.unwrap());
+    let (held, _) = take(&one, "r").await;
+    let queued = exclusive("r");
+    assert!(matches!(two.claim(&queued).await.unwrap(), Claimed::Queued(_)));
+    let release = one.withdraw(std::slice::from_ref(&held));
+    let (waiter, released) = within("the hand-over", futures::future::join(two.wait(&queued), release)).await;
+    waited(waiter.unwrap());
+    assert_eq!(released.unwrap(), [Withdrawn::Released]);
+    // A claim whose future was dropped is withdrawn by one that was asked for later.
+    let dropped = exclusive("q");
+    assert!(futures::poll!(std::pin::pin!(one.claim(&dropped))).is_pending());
+    one.withdraw(&[dropped]).await.unwrap();
+    take(&two, "q").await;
 }
