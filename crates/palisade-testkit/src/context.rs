@@ -29,7 +29,7 @@ impl std::fmt::Debug for Context {
 
 impl Context {
     /// Long enough never to matter.
-    const LONG: Duration = Duration::from_secs(120);
+    const LONG: Duration = Duration::from_mins(2);
 
     /// Opens a new connection in the case's namespace.
     pub async fn connect(&self) -> Result<Session> {

@@ -25,7 +25,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { filter: String::new(), case_limit: Duration::from_secs(60), parallel: 8, taker: None }
+        Self { filter: String::new(), case_limit: Duration::from_mins(1), parallel: 8, taker: None }
     }
 }
 

@@ -20,7 +20,7 @@ use self::engine::Broken;
 use crate::Fixture;
 
 macro_rules! faults {
-    ($($(#[$doc:meta])* $fault:ident,)*) => {
+    ($($(#[$doc:meta])* $fault:ident => $case:literal,)*) => {
         /// What is wrong with the engine.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -29,81 +29,86 @@ macro_rules! faults {
         impl Fault {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$fault,)*];
+
+            /// The case that was written against it, which must fail; others may fail too.
+            pub fn caught_by(self) -> &'static str {
+                match self { $(Self::$fault => $case,)* }
+            }
         }
     };
 }
 
 faults! {
     /// A claim that should wait is told it holds.
-    DoubleGrant,
+    DoubleGrant => "claims::a_held_resource_keeps_others_out/mutex",
     /// The same, but only when two claims ask at the same moment: one in eight.
-    RareDoubleGrant,
+    RareDoubleGrant => "waiting::no_wake_up_is_lost/mutex",
     /// Two grants in a row carry the same token.
-    TokenReused,
+    TokenReused => "tokens::they_rise_across_hand_overs/mutex",
     /// A resource that was free in between starts to count anew.
-    TokenForgotten,
+    TokenForgotten => "tokens::they_rise_from_grant_to_grant/mutex",
     /// A TTL is accepted and never enforced.
-    ExpiryLost,
+    ExpiryLost => "waiting::expiry_hands_over_and_not_before/mutex",
     /// A withdrawal frees whoever holds, as a bare `DEL key` does.
-    ForeignRelease,
+    ForeignRelease => "withdraw::an_expired_holder_cannot_free_its_successor/mutex",
     /// One waiter in eight is never told.
-    LostWakeup,
+    LostWakeup => "waiting::no_wake_up_is_lost/mutex",
     /// All waiters are told that they hold when anything changes.
-    WakeupBelieved,
+    WakeupBelieved => "waiting::a_grant_is_checked_before_it_is_said/mutex",
     /// A waiter that withdraws stays in the queue.
-    WaiterLeaked,
+    WaiterLeaked => "withdraw::it_can_be_repeated/mutex",
     /// A reader comes in past a waiting writer.
-    OvertakesQueue,
+    OvertakesQueue => "claims::a_reader_does_not_overtake_a_writer",
     /// A claim that will not wait is turned away, and queued all the same.
-    BusyLeavesClaim,
+    BusyLeavesClaim => "claims::busy_says_who_holds_and_leaves_nothing/mutex",
     /// Asking again is taken for a new grant.
-    AskedAgainCountsAnew,
+    AskedAgainCountsAnew => "claims::asked_again_it_answers_the_same/mutex",
     /// Renewing a claim that is gone brings it back.
-    RevivesExpired,
+    RevivesExpired => "renewal::an_expired_claim_is_never_brought_back/mutex",
     /// Renewing a waiter moves it to the end.
-    RenewalLosesPlace,
+    RenewalLosesPlace => "renewal::a_renewed_waiter_keeps_its_place",
     /// Renewals are answered in another order.
-    RenewalsOutOfOrder,
+    RenewalsOutOfOrder => "renewal::answers_come_in_the_order_asked",
     /// The holder is told a later end than the engine honours.
-    DeadlineTooLate,
+    DeadlineTooLate => "waiting::expiry_hands_over_and_not_before/mutex",
     /// Two holders get the same slot.
-    SlotTwice,
+    SlotTwice => "claims::slots_are_counted_and_numbered",
     /// A downgrade frees the resource for a moment.
-    DowngradeGap,
+    DowngradeGap => "change::a_downgrade_lets_no_writer_in",
     /// A reader may become a writer.
-    UpgradeAllowed,
+    UpgradeAllowed => "change::an_upgrade_is_refused",
     /// An evicted holder is not told.
-    EvictUntold,
+    EvictUntold => "evict::the_holder_is_told_and_the_next_comes_in/mutex",
     /// An eviction ends every claim of the same client.
-    EvictsSession,
+    EvictsSession => "evict::only_this_claim_ends",
     /// Inspections leave waiters out.
-    WaitersHidden,
+    WaitersHidden => "inspect::holders_and_waiters_are_shown/mutex",
     /// Pages repeat their last resource.
-    PageRepeats,
+    PageRepeats => "inspect::pages_lead_on",
     /// A watch leaves out every second event, the latest too.
-    WatchMisses,
+    WatchMisses => "watch::the_latest_state_is_told",
     /// Names that differ in case only are one.
-    NamesFolded,
+    NamesFolded => "names::hostile_names_stay_apart",
     /// Names are cut after 64 bytes.
-    NamesCut,
+    NamesCut => "names::hostile_names_stay_apart",
     /// All namespaces are one.
-    NamespacesShared,
+    NamespacesShared => "names::namespaces_stay_apart",
     /// A register takes any token.
-    StaleTokenAccepted,
+    StaleTokenAccepted => "fences::a_stale_token_is_refused",
     /// Opening a register does not raise its fence.
-    OpeningDoesNotFence,
+    OpeningDoesNotFence => "fences::raising_shuts_older_tokens_out",
     /// All slots share one fence.
-    SlotsShareFence,
+    SlotsShareFence => "fences::slots_are_fenced_apart",
     /// A deleted register starts anew.
-    VersionComesBack,
+    VersionComesBack => "registers::versions_never_come_back",
     /// The version is compared first and the value written later.
-    TornWrite,
+    TornWrite => "registers::no_increment_is_lost",
     /// Reads come from a copy that lags one write behind.
-    StaleRead,
+    StaleRead => "registers::reads_are_fresh",
     /// Values outlive their expiry.
-    RegisterExpiryLost,
+    RegisterExpiryLost => "registers::a_value_expires_and_not_before",
     /// A closed connection still answers.
-    ClosedStillServes,
+    ClosedStillServes => "connection::a_closed_connection_says_so",
 }
 
 /// What all connections of a broken engine share.
@@ -162,5 +167,18 @@ impl Fixture for BrokenFixture {
 
     fn effort(&self) -> u32 {
         20
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_case_written_against_it() {
+        let cases = crate::cases();
+        for fault in Fault::ALL {
+            assert!(cases.iter().any(|case| case.name == fault.caught_by()), "{fault:?}");
+        }
     }
 }

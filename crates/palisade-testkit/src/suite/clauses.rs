@@ -63,9 +63,12 @@ fn clauses() -> Vec<String> {
 fn every_case_quotes_the_contract() {
     let contract = normalised(CONTRACT);
     let recipes: String = RECIPES.iter().map(|text| normalised(text)).collect();
-    let known = |case: &Case| match case.name.starts_with("recipes::") {
-        true => recipes.contains(case.clause),
-        false => contract.contains(case.clause),
+    let known = |case: &Case| {
+        if case.name.starts_with("recipes::") {
+            recipes.contains(case.clause)
+        } else {
+            contract.contains(case.clause)
+        }
     };
     let strangers: Vec<_> = super::cases().into_iter().filter(|case| !known(case)).collect();
     assert!(strangers.is_empty(), "these quote words that the contract does not have: {strangers:#?}");

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use palisade_core::{ErrorKind, Liveness, Renewed, Signal};
+use palisade_core::{ClaimId, ErrorKind, Liveness, Renewed, Signal};
 
+use tokio::sync::broadcast::Receiver;
+
+use crate::Context;
 use crate::case::cases;
 use crate::context::{bounded, name};
-use crate::{Context, Session};
 
 cases! { "connection" {
     the_profile_never_changes [] "Never changes while the connection lives."
@@ -92,15 +94,12 @@ async fn an_evicted_holder_is_signalled(context: Context) -> Result<()> {
     let claim = Arc::new(context.alone(&name("a")));
     holder.take(&claim).await?;
     operator.evict(&claim.resource, claim.id, "maintenance").await?;
-    let told = bounded(context.patience(), "the signal", next_gone(&holder, &mut signals)).await??;
+    let told = bounded(context.patience(), "the signal", next_gone(&mut signals)).await??;
     ensure!(told == claim.id, "another claim was signalled");
     Ok(())
 }
 
-async fn next_gone(
-    _holder: &Session,
-    signals: &mut tokio::sync::broadcast::Receiver<Signal>,
-) -> Result<palisade_core::ClaimId> {
+async fn next_gone(signals: &mut Receiver<Signal>) -> Result<ClaimId> {
     loop {
         if let Signal::Gone { claim, .. } = signals.recv().await? {
             return Ok(claim);

@@ -137,7 +137,7 @@ async fn a_terminated_holder_leaves_nothing(context: Context) -> Result<()> {
 async fn a_command_keeps_its_lock_after_the_process_died(context: Context) -> Result<()> {
     let session = context.connect().await?;
     // So long that an expiry cannot be mistaken for a death.
-    let (mut holder, _) = Taker::holding(&context, LOCK, Duration::from_secs(60)).await?;
+    let (mut holder, _) = Taker::holding(&context, LOCK, Duration::from_mins(1)).await?;
     holder.tell("child").await?;
     let Event::Child { pid } = holder.answer().await? else { anyhow::bail!("no command was started") };
     holder.kill().await?;

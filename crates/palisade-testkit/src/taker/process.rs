@@ -121,18 +121,18 @@ async fn rounds(client: &Client, lock: &Lock, count: u32) -> Result<()> {
         tell(&Event::Waiting);
         let guard = lock.acquire().await?;
         tell(&Event::Granted { token: guard.token().to_string() });
-        let register = client.register("count")?.fenced(&guard).await.map_err(stale)?;
+        let register = client.register("count")?.fenced(&guard).await.map_err(|problem| stale(&problem))?;
         let before: u64 = match &register.opened().value {
             Some(value) => std::str::from_utf8(value)?.parse()?,
             None => 0,
         };
-        register.write((before + 1).to_string()).await.map_err(stale)?;
+        register.write((before + 1).to_string()).await.map_err(|problem| stale(&problem))?;
         release(guard).await?;
     }
     Ok(())
 }
 
-fn stale(problem: Stale) -> anyhow::Error {
+fn stale(problem: &Stale) -> anyhow::Error {
     anyhow::anyhow!("the holder's own token was refused: {problem}")
 }
 

@@ -143,13 +143,13 @@ async fn work_is_released_however_it_ends(context: Context) -> Result<()> {
 async fn work_is_stopped_when_the_lock_is_lost(context: Context) -> Result<()> {
     let (one, two) = (context.client().await?, context.client().await?);
     let mutex = one.mutex(LOCK)?;
-    let (began, begun) = tokio::sync::oneshot::channel();
+    let (start, started) = tokio::sync::oneshot::channel();
     let work = mutex.run(|_| async {
-        let _ = began.send(());
+        let _ = start.send(());
         std::future::pending::<()>().await;
     });
     let operator = async {
-        begun.await?;
+        started.await?;
         evict(&two, "stop it").await
     };
     let (stopped, evicted) =

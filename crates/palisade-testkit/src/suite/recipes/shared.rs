@@ -39,10 +39,10 @@ async fn writers_are_not_starved(context: Context) -> Result<()> {
     let (one, two) = (context.client().await?, context.client().await?);
     let (mine, yours) = (one.rw_lock(LOCK)?, two.rw_lock(LOCK)?);
     let reader = mine.read().await?;
-    let mut writing = Box::pin(yours.write());
+    let mut turn = Box::pin(yours.write());
     crate::context::eventually(context.patience(), "the writer to wait", || {
         let waiting = futures::FutureExt::now_or_never(futures::future::poll_fn(|cx| {
-            std::task::Poll::Ready(writing.as_mut().poll(cx).is_pending())
+            std::task::Poll::Ready(turn.as_mut().poll(cx).is_pending())
         }));
         let one = one.clone();
         async move {
@@ -53,7 +53,7 @@ async fn writers_are_not_starved(context: Context) -> Result<()> {
     .await?;
     ensure!(mine.try_read().await?.is_none(), "a reader overtook the waiting writer");
     reader.release().await?;
-    bounded(context.patience(), "the writer", writing).await??.release().await?;
+    bounded(context.patience(), "the writer", turn).await??.release().await?;
     Ok(())
 }
 
