@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, claim_for, exclusive, open, take, waited, within};
-use palisade_core::{Claimed, Engine, Mode};
+use common::{LIMIT, claim_for, exclusive, granted, name, open, take, waited, within};
+use palisade_core::{Claimed, Engine, Mode, Page, Renewed, Selector};
 
 const ROLE: &str = "PALISADE_TEST_ROLE";
 const FOLDER: &str = "PALISADE_TEST_FOLDER";
@@ -25,6 +25,7 @@ fn role() {
         let engine = open(Path::new(&folder)).await;
         match role.as_str() {
             "hold" => hold(&engine).await,
+            "renew" => renew(&engine).await,
             "wait" => wait(&engine).await,
             "run" => run_a_command(&engine).await,
             "count" => count(&engine, Path::new(&folder)).await,
@@ -37,6 +38,20 @@ async fn hold(engine: &dyn Engine) {
     take(engine, "r").await;
     println!("\nready");
     std::future::pending::<()>().await;
+}
+
+/// Holds with a short TTL and renews for as long as it runs.
+async fn renew(engine: &dyn Engine) {
+    let claim = Arc::new(claim_for("r", Mode::Exclusive, Duration::from_secs(1)));
+    granted(engine.claim(&claim).await.unwrap());
+    println!("\nready");
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if let [Renewed::Gone(_)] = engine.renew(std::slice::from_ref(&claim)).await.unwrap()[..] {
+            println!("\ngone");
+            return;
+        }
+    }
 }
 
 async fn wait(engine: &dyn Engine) {
@@ -162,21 +177,22 @@ async fn a_killed_waiter_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_stopped_holder_loses_its_lock_with_its_ttl() {
+async fn a_stopped_holder_loses_its_lock_with_its_ttl_and_not_before() {
     let folder = tempfile::tempdir().unwrap();
-    let (engine, stopped) = (open(folder.path()).await, open(folder.path()).await);
-    // This process cannot stop itself; not renewing is the same to everyone else.
-    let short = Arc::new(claim_for("r", Mode::Exclusive, Duration::from_millis(200)));
-    stopped.claim(&short).await.unwrap();
-    let waiter = Process::start("wait", folder.path());
-    waiter.says("ready");
-    waiter.signal(rustix::process::Signal::STOP);
+    let engine = open(folder.path()).await;
+    let holder = Process::start("renew", folder.path());
+    holder.says("ready");
+    holder.signal(rustix::process::Signal::STOP);
     let claim = exclusive("r");
-    engine.claim(&claim).await.unwrap();
-    waiter.signal(rustix::process::Signal::CONT);
-    waiter.says("granted");
-    drop(waiter);
+    assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+    let left = engine.inspect(&Selector::resource(name("r")), &Page::default()).await.unwrap();
+    let left = left.resources[0].holders[0].expires_in;
+    let start = Instant::now();
     waited(within("the hand-over", engine.wait(&claim)).await.unwrap());
+    let passed = start.elapsed();
+    assert!(passed + Duration::from_millis(5) > left, "passed on after {passed:?} of {left:?}");
+    holder.signal(rustix::process::Signal::CONT);
+    holder.says("gone");
 }
 
 #[tokio::test]
