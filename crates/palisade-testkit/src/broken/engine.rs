@@ -1,4 +1,3 @@
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +6,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use palisade_core::memory::MemoryEngine;
 use palisade_core::{
-    Change, Changed, Claim, ClaimId, Claimed, Condition, Engine, Evicted, Inspection, Mode, Name, Page,
-    Profile, Raise, Reading, Renewed, Result, Selector, Signals, Source, Waited, WatchStream, Withdrawn,
-    Written,
+    Change, Changed, Claim, ClaimId, Claimed, Condition, Engine, Evicted, Inspection, Layer, Mode, Name,
+    Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
 };
 
 use super::forge::{for_ever, without_slot};
@@ -80,21 +78,9 @@ impl Broken {
 }
 
 #[async_trait]
-impl Engine for Broken {
-    fn profile(&self) -> &Profile {
-        self.inner.profile()
-    }
-
-    fn source(&self) -> Source {
-        self.inner.source()
-    }
-
-    fn signals(&self) -> &Signals {
-        self.inner.signals()
-    }
-
-    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
-        None
+impl Layer for Broken {
+    fn inner(&self) -> &dyn Engine {
+        &self.inner
     }
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
