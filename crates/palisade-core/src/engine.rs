@@ -44,9 +44,9 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// The descriptor that keeps the session alive, on engines that notice death through the kernel.
     ///
     /// # Behaviour
-    /// - While any process holds a copy, claims do not pass on because their own process died. A
-    ///   program that starts a command under a lock lets the command inherit it, so that the lock
-    ///   cannot pass on before the command has ended.
+    /// - While any process holds a copy, claims do not pass on because their own process died; their
+    ///   TTL still bounds them. A program that starts a command under a lock lets the command inherit
+    ///   it, and sees to it that the command is gone by the deadline.
     fn lifeline(&self) -> Option<BorrowedFd<'_>>;
 
     /// Asks for a resource.
@@ -137,6 +137,7 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// # Behaviour
     /// - Begins with the present state of what exists.
     /// - Every change that lasts is told; states that came and went may be left out.
+    /// - After an error the stream ends.
     async fn watch(&self, selector: &Selector) -> Result<WatchStream>;
 
     /// Reads a register, and raises its fence if asked to.
@@ -173,7 +174,8 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// - Deleting what is not there is done, and changes nothing.
     async fn delete(&self, register: &Name, condition: &Condition) -> Result<Written>;
 
-    /// Ends the connection. Claims that were not withdrawn end as those of a dead process.
+    /// Ends the connection. Claims that were not withdrawn end at the latest as those of a dead
+    /// process.
     ///
     /// # Behaviour
     /// - May be called twice. Verbs afterwards fail with *closed*.

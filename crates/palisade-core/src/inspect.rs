@@ -136,6 +136,7 @@ pub struct ClaimView {
     pub value: Option<Bytes>,
     /// For how long it has held, or waited.
     pub age: Duration,
-    /// When it ends unless it is renewed.
-    pub expires_in: Duration,
+    /// When it ends unless it is renewed, where the engine knows: ZooKeeper keeps that of other
+    /// sessions to itself.
+    pub expires_in: Option<Duration>,
 }

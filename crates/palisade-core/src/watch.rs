@@ -19,7 +19,7 @@ pub enum WatchEvent {
     Register(Name, Entry),
 }
 
-/// Changes as they come. Begins with the present state of everything that exists.
+/// Changes as they come. Begins with the present state of everything that exists, ends after an error.
 pub type WatchStream = BoxStream<'static, Result<WatchEvent>>;
 
 /// What a watch saw at one look.
@@ -52,9 +52,11 @@ where
         next_change: None,
         started: false,
     };
-    Box::pin(stream::unfold(state, |mut state| async move {
+    Box::pin(stream::unfold(Some(state), |state| async move {
+        let mut state = state?;
         let event = state.next().await;
-        Some((event, state))
+        let go_on = event.is_ok().then_some(state);
+        Some((event, go_on))
     }))
 }
 

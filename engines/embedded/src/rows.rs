@@ -73,7 +73,7 @@ pub(crate) fn view(row: &Row<'_>, at: usize, now: u64) -> rusqlite::Result<Claim
         owner: owner(row, at + 9)?,
         value: row.get::<_, Option<Vec<u8>>>(at + 10)?.map(Into::into),
         age: ago(unsigned(row, at + 7)?),
-        expires_in: std::time::Duration::from_nanos(expires.saturating_sub(now)),
+        expires_in: Some(std::time::Duration::from_nanos(expires.saturating_sub(now))),
     })
 }
 

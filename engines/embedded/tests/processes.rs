@@ -186,7 +186,7 @@ async fn a_stopped_holder_loses_its_lock_with_its_ttl_and_not_before() {
     let claim = exclusive("r");
     assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
     let left = engine.inspect(&Selector::resource(name("r")), &Page::default()).await.unwrap();
-    let left = left.resources[0].holders[0].expires_in;
+    let left = left.resources[0].holders[0].expires_in.unwrap();
     let start = Instant::now();
     waited(within("the hand-over", engine.wait(&claim)).await.unwrap());
     let passed = start.elapsed();

@@ -31,7 +31,7 @@ fn claim(view: &ClaimView) -> Value {
         text_fields(&mut fields, "value", Some(value));
     }
     fields.insert("age_ms".into(), millis(view.age));
-    fields.insert("expires_in_ms".into(), millis(view.expires_in));
+    fields.insert("expires_in_ms".into(), view.expires_in.map_or(Value::Null, millis));
     fields.into()
 }
 

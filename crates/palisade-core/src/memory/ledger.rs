@@ -274,7 +274,7 @@ impl Row {
             owner: Arc::clone(&self.claim.owner),
             value: self.value.clone(),
             age: now.saturating_since(self.since),
-            expires_in: self.expires.saturating_since(now),
+            expires_in: Some(self.expires.saturating_since(now)),
         }
     }
 }

@@ -94,7 +94,7 @@ impl MemoryStore {
             namespace: namespace.to_owned(),
             profile: profile(),
             signals: Signals::new(),
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
         }
     }
 }
@@ -112,17 +112,12 @@ pub struct MemoryEngine {
     namespace: String,
     profile: Profile,
     signals: Signals,
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
 }
 
 impl MemoryEngine {
     fn open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(
-                Error::new(ErrorKind::Closed, "the connection was closed").on_engine(self.profile.engine)
-            );
-        }
-        Ok(())
+        check_open(&self.closed)
     }
 
     /// Decides something, and tells those who watch that something may have changed.
@@ -132,6 +127,13 @@ impl MemoryEngine {
         self.store.changes.send_modify(|count| *count += 1);
         Ok(outcome)
     }
+}
+
+fn check_open(closed: &AtomicBool) -> Result<()> {
+    if closed.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Closed, "the connection was closed").on_engine("memory"));
+    }
+    Ok(())
 }
 
 impl Store {
@@ -160,7 +162,7 @@ impl Store {
             let next_change = registers
                 .iter()
                 .filter_map(|(_, entry)| entry.expires_in)
-                .chain(claims.map(|claim| claim.expires_in))
+                .chain(claims.filter_map(|claim| claim.expires_in))
                 .min()
                 .map(|left| now + left);
             Watched { resources, registers, next_change }
@@ -242,9 +244,10 @@ impl Engine for MemoryEngine {
         let clock = Arc::clone(&store.clock);
         // One receiver for all looks: a change during a look is still unseen afterwards.
         let news = Arc::new(tokio::sync::Mutex::new(store.changes.subscribe()));
+        let closed = Arc::clone(&self.closed);
         let look = move || {
-            let watched = store.watched(&namespace, &selector);
-            async move { Ok(watched) }
+            let watched = check_open(&closed).map(|()| store.watched(&namespace, &selector));
+            async move { watched }
         };
         let changed = move || {
             let news = Arc::clone(&news);
@@ -285,6 +288,7 @@ impl Engine for MemoryEngine {
     async fn close(&self) {
         if !self.closed.swap(true, Ordering::Relaxed) {
             self.signals.send(Signal::Connection(ConnectionState::Lost));
+            self.store.changes.send_modify(|count| *count += 1);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt;
-use palisade_core::{Clock, Condition, Name, ResourceView, Selector, SystemClock, WatchEvent, WatchStream};
+use palisade_core::{Clock, Condition, ErrorKind, Name, ResourceView, Selector, SystemClock, WatchEvent, WatchStream};
 
 use crate::Context;
 use crate::case::cases;
@@ -17,6 +17,7 @@ cases! { "watch" {
     it_tells_what_was_selected_only [] "Every change that lasts is told"
     registers_are_told [Registers] "Every change that lasts is told; states that came and went may be left out."
     a_quiet_watch_rests [Registers] "Every change that lasts is told; states that came and went may be left out."
+    it_ends_with_its_connection [] "After an error the stream ends."
     the_latest_state_is_told [Registers] "Every change that lasts is told; states that came and went may be left out."
 } }
 
@@ -44,6 +45,26 @@ fn resource(event: &WatchEvent, matches: impl Fn(&ResourceView) -> bool) -> bool
 fn register(event: &WatchEvent, wanted: &Name, value: Option<&str>) -> bool {
     matches!(event, WatchEvent::Register(name, entry)
         if name == wanted && entry.value.as_deref() == value.map(str::as_bytes))
+}
+
+async fn it_ends_with_its_connection(context: Context) -> Result<()> {
+    let session = context.connect().await?;
+    session.take(&Arc::new(context.alone(&name("a")))).await?;
+    let mut events = session.watch(&Selector::resources("")).await?;
+    next_where(&context, &mut events, |_| true).await?;
+    session.close().await;
+    let (said, after) = bounded(context.patience(), "the watch of a closed connection", async {
+        loop {
+            match events.next().await {
+                Some(Ok(_)) => {}
+                other => return (other, events.next().await),
+            }
+        }
+    })
+    .await?;
+    ensure!(matches!(said, Some(Err(ref error)) if error.kind() == ErrorKind::Closed), "it said {said:?}");
+    ensure!(after.is_none(), "after the error came {after:?}");
+    Ok(())
 }
 
 async fn it_begins_with_what_is(context: Context) -> Result<()> {
