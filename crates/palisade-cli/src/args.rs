@@ -1,4 +1,5 @@
 //! The command line.
+#![allow(clippy::doc_markdown, reason = "these comments are the help text, as people read it")]
 
 use std::ffi::OsString;
 use std::time::Duration;

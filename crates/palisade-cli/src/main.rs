@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         return ExitCode::from(code);
     }
     let outcome = args::parse().and_then(run);
-    ExitCode::from(outcome.unwrap_or_else(|failure| failure.report()))
+    ExitCode::from(outcome.unwrap_or_else(Failure::report))
 }
 
 /// One thread is enough: everything here waits for something else.

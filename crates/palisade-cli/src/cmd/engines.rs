@@ -14,15 +14,12 @@ pub(crate) fn engines(args: &Engines) -> Outcome {
     }
     for engine in &engines {
         line(format_args!("{}  {}", bold(engine.name), engine.url))?;
-        match &engine.profile {
-            None => {
-                line(format_args!("  not in this build; feature {}", engine.feature.unwrap_or(engine.name)))?
-            }
-            Some(profile) => {
-                for (name, promise) in promises(profile) {
-                    line(format_args!("  {name:<12} {promise}"))?;
-                }
-            }
+        let Some(profile) = &engine.profile else {
+            line(format_args!("  not in this build; feature {}", engine.feature.unwrap_or(engine.name)))?;
+            continue;
+        };
+        for (name, promise) in promises(profile) {
+            line(format_args!("  {name:<12} {promise}"))?;
         }
     }
     Ok(OK)

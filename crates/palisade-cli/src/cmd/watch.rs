@@ -12,23 +12,19 @@ pub(crate) async fn watch(global: &Global, args: &Watch) -> Outcome {
     let client = connect(global, None).await?;
     let mut changes = client.watch(&args.prefix).await?;
     while let Some(event) = changes.next().await {
-        match event? {
+        let (kind, object, text) = match event? {
             WatchEvent::Resource(view) if !view.resource.is_internal() => {
-                if args.format.json {
-                    line(tagged("resource", resource_json(&view)))?
-                } else {
-                    line(resource(&view))?
-                }
+                ("resource", resource_json(&view), resource(&view))
             }
             WatchEvent::Register(name, entry) if !name.is_internal() => {
-                let name = name.as_str();
-                if args.format.json {
-                    line(tagged("register", register_json(name, &entry)))?;
-                } else {
-                    line(register(name, &entry))?;
-                }
+                ("register", register_json(name.as_str(), &entry), register(name.as_str(), &entry))
             }
-            _ => {}
+            _ => continue,
+        };
+        if args.format.json {
+            line(tagged(kind, object))?;
+        } else {
+            line(text)?;
         }
     }
     Ok(OK)

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::signal::unix;
 
-use super::THIS_PROGRAM;
+use super::this_program;
 use crate::held::CLAIM_EXPORT;
 
 /// The hidden argument.
@@ -42,11 +42,12 @@ pub(super) struct Guardian {
 impl Guardian {
     /// Starts it. It inherits every descriptor that is not closed on exec, such as the lifeline.
     pub(super) fn spawn() -> io::Result<Self> {
-        let mut process = Command::new(THIS_PROGRAM)
+        let mut process = Command::new(this_program()?)
             .arg0(NAME)
             .arg(ARGUMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .current_dir("/")
             .process_group(0)
             .spawn()?;

@@ -14,12 +14,16 @@ mod supervise;
 mod terminal;
 
 use std::ffi::OsStr;
+use std::io;
+use std::path::PathBuf;
 
 pub(crate) use self::signals::Signals;
 pub(crate) use self::supervise::{Ended, Job, supervise};
 
-/// The program itself, even if its file was replaced meanwhile.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+/// The program itself; on Linux even if its file was replaced meanwhile.
+fn this_program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
 
 /// Acts as the guardian if this process was started as one; returns its exit code.
 pub(crate) fn helper() -> Option<u8> {
