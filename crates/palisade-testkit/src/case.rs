@@ -20,7 +20,8 @@ pub struct Case {
     pub way: Way,
     /// What the engine and its fixture must offer.
     pub(crate) needs: &'static [Need],
-    /// Nothing else may run at the same time, because it restarts the engine.
+    /// Nothing else may run at the same time: it restarts the engine, or loads it so much that
+    /// short TTLs elsewhere would say nothing.
     pub(crate) alone: bool,
     /// The body.
     pub run: Run,

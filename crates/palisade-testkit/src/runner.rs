@@ -35,7 +35,7 @@ pub struct Suite {
     profile: Profile,
     options: Options,
     owner: Arc<Owner>,
-    /// Held for writing by a case that restarts the engine under all others.
+    /// Held for writing by a case that must run alone.
     quiet: RwLock<()>,
 }
 

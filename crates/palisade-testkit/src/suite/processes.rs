@@ -8,12 +8,13 @@ use palisade_core::{Claim, Liveness, Name, Raise, Token};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::case::cases;
-use crate::context::{eventually, name};
+use crate::context::{bounded, eventually, name};
 use crate::taker::{Event, Taker};
 use crate::{Context, Session};
 
 cases! { "processes" {
-    a_command_keeps_its_lock_after_the_process_died [Processes Lifeline] "While any process holds a copy, claims do not pass on because their own process died. A program that starts a command under a lock lets the command inherit it, so that the lock cannot pass on before the command has ended."
+    a_command_keeps_its_lock_after_the_process_died [Processes Lifeline] "While any process holds a copy, claims do not pass on because their own process died; their TTL still bounds them."
+    a_command_does_not_keep_its_lock_past_the_ttl [Processes Lifeline] "their TTL still bounds them. A program that starts a command under a lock lets the command inherit it, and sees to it that the command is gone by the deadline."
 }
 each_way {
     a_killed_holder_passes_on [Processes] "Completes when every claim ahead has left: released, withdrawn, evicted, expired or dead."
@@ -134,18 +135,37 @@ async fn a_terminated_holder_leaves_nothing(context: Context) -> Result<()> {
     follows(session.take(&Arc::new(context.alone(&name(LOCK)))).await?.token, first)
 }
 
-async fn a_command_keeps_its_lock_after_the_process_died(context: Context) -> Result<()> {
-    let session = context.connect().await?;
-    // So long that an expiry cannot be mistaken for a death.
-    let (mut holder, _) = Taker::holding(&context, LOCK, Duration::from_mins(1)).await?;
+/// Starts a taker that holds the lock and a command under it, and kills the taker.
+async fn orphaned_command(context: &Context, ttl: Duration) -> Result<Pid> {
+    let (mut holder, _) = Taker::holding(context, LOCK, ttl).await?;
     holder.tell("child").await?;
     let Event::Child { pid } = holder.answer().await? else { anyhow::bail!("no command was started") };
     holder.kill().await?;
+    Pid::from_raw(pid).context("no process")
+}
+
+async fn a_command_keeps_its_lock_after_the_process_died(context: Context) -> Result<()> {
+    let session = context.connect().await?;
+    // So long that an expiry cannot be mistaken for a death.
+    let command = orphaned_command(&context, Duration::from_mins(1)).await?;
     let next = Arc::new(context.alone(&name(LOCK)));
     session.queue(&next).await?;
     let early = session.turn_within(&next, Duration::from_millis(500)).await;
     ensure!(early.is_err(), "the lock passed on while the command still ran");
-    kill_process(Pid::from_raw(pid).context("no process")?, Signal::KILL)?;
+    kill_process(command, Signal::KILL)?;
     session.turn_within(&next, until_dead(&context)).await?;
     Ok(())
+}
+
+async fn a_command_does_not_keep_its_lock_past_the_ttl(context: Context) -> Result<()> {
+    let session = context.connect().await?;
+    let command = orphaned_command(&context, ttl(&context)).await?;
+    let next = Arc::new(context.alone(&name(LOCK)));
+    let turn = async {
+        session.acquire(&next).await?;
+        anyhow::Ok(())
+    };
+    let passed_on = bounded(ttl(&context) + context.fixture.slack(), "the TTL", turn).await;
+    kill_process(command, Signal::KILL)?;
+    passed_on?
 }

@@ -13,7 +13,6 @@ use crate::{Context, Session};
 
 cases! { "renewal" {
     answers_come_in_the_order_asked [] "Answers per claim, in the order asked."
-    ten_thousand_claims_in_one_go [] "Answers per claim, in the order asked."
     a_renewed_waiter_keeps_its_place [Fifo] "A queued claim that is renewed keeps its place."
     an_evicted_claim_is_never_brought_back [Evict] "A claim that is gone is never brought back"
     a_renewal_that_races_a_withdrawal_brings_nothing_back [] "not by a renewal that was on its way while it was withdrawn, expired or evicted."
@@ -24,6 +23,9 @@ each_way {
     an_expired_claim_is_gone_and_passes_on [] "A claim that was not renewed within its TTL is gone, and its resource passes on."
     an_expired_claim_is_never_brought_back [] "A claim that is gone is never brought back"
     a_withdrawn_claim_is_never_brought_back [] "A claim that is gone is never brought back"
+}
+alone {
+    ten_thousand_claims_in_one_go [] "Answers per claim, in the order asked."
 } }
 
 /// Renews until three TTLs have passed, five times per TTL.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt;
-use palisade_core::{Clock, Condition, ErrorKind, Name, ResourceView, Selector, SystemClock, WatchEvent, WatchStream};
+use palisade_core::{
+    Clock, Condition, ErrorKind, Name, ResourceView, Selector, SystemClock, WatchEvent, WatchStream,
+};
 
 use crate::Context;
 use crate::case::cases;

@@ -16,7 +16,6 @@ use crate::{Context, Counting};
 cases! { "recipes" {
     work_is_released_however_it_ends [] "Takes the lock, runs `work`, and releases on success, error, panic and cancel."
     work_is_stopped_when_the_lock_is_lost [Evict] "The work is stopped, that is dropped, when the lock is lost, before anyone else can hold it."
-    ten_thousand_guards_cost_a_handful_of_calls [] "It is renewed by itself while it lives."
 }
 each_way {
     a_dropped_guard_releases [] "Dropping it releases in the background"
@@ -26,6 +25,9 @@ each_way {
     a_lost_guard_is_released_too_late [Evict] "It had expired or was evicted before. Nothing of its successor was touched."
     the_longest_hold_is_kept [] "The longest a guard may live: after it the guard is lost, whatever its holder does."
     closing_the_client_loses_its_guards [] "Completes when the claim is lost, with the reason, before the engine can give it away."
+}
+alone {
+    ten_thousand_guards_cost_a_handful_of_calls [] "It is renewed by itself while it lives."
 } }
 
 const LOCK: &str = "lock";
@@ -162,7 +164,7 @@ async fn work_is_stopped_when_the_lock_is_lost(context: Context) -> Result<()> {
 async fn ten_thousand_guards_cost_a_handful_of_calls(context: Context) -> Result<()> {
     let counting = Arc::new(Counting::new(context.connect().await?.engine()));
     let calls = counting.calls();
-    let ttl = context.short().max(Duration::from_secs(3));
+    let ttl = context.short().max(Duration::from_secs(6));
     let client = Client::builder().ttl(ttl).over(counting)?;
     let count = context.effort(10_000, 1_000);
     let take = |at: u32| {
