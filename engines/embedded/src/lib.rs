@@ -50,6 +50,7 @@ mod wait;
 mod wake;
 mod watch;
 mod worker;
+mod write_lock;
 
 pub use config::{EmbeddedConfig, Sync};
 pub use engine::{EmbeddedEngine, profile};

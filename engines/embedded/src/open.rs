@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -20,6 +19,7 @@ use crate::shared::Shared;
 use crate::store::{self, Store};
 use crate::wake::{self, Post, SocketPaths, Waiters};
 use crate::worker::Worker;
+use crate::write_lock::WriteLock;
 
 impl EmbeddedEngine {
     /// Opens the folder, making it if need be, and starts a session in it.
@@ -37,7 +37,7 @@ impl EmbeddedEngine {
         check_namespace(&config.namespace)?;
         let boot = folder::boot_id(config.boot_id.as_deref())?;
         let folder = Folder::open(&config.folder)?;
-        let write_lock = folder.lock_file("write.lock")?;
+        let write_lock = WriteLock::open(&folder)?;
         let (folder, write_lock, store) = open_store(folder, write_lock, boot, &config).await?;
         let engine = Self::start(config, &runtime, folder, write_lock, store, boot)?;
         engine.clean_up().await;
@@ -48,7 +48,7 @@ impl EmbeddedEngine {
         config: EmbeddedConfig,
         runtime: &Handle,
         folder: Folder,
-        write_lock: File,
+        write_lock: WriteLock,
         store: Store,
         boot: Uuid,
     ) -> Result<Self> {
@@ -103,19 +103,19 @@ impl EmbeddedEngine {
 /// Opens the store, after making the folder fit for this boot if it is not.
 async fn open_store(
     folder: Folder,
-    write_lock: File,
+    write_lock: WriteLock,
     boot: Uuid,
     config: &EmbeddedConfig,
-) -> Result<(Folder, File, Store)> {
+) -> Result<(Folder, WriteLock, Store)> {
     if let Some(store) = Store::open(&folder, boot, config.sync)? {
         return Ok((folder, write_lock, store));
     }
     let (sync, limit) = (config.sync, config.call_timeout);
-    let prepare = move || -> Result<(Folder, File, Store)> {
-        folder::lock_within(&write_lock, &folder.path().join("write.lock"), limit)?;
+    let prepare = move || -> Result<(Folder, WriteLock, Store)> {
+        let locked = write_lock.lock_within(&folder, limit)?;
         store::prepare(&folder, boot)?;
         let store = Store::open(&folder, boot, sync)?;
-        let _ = rustix::fs::flock(&write_lock, rustix::fs::FlockOperation::Unlock);
+        drop(locked);
         let store = store.ok_or_else(|| {
             error(ErrorKind::Unavailable, "the folder changed while it was opened; try again")
         })?;

@@ -18,8 +18,8 @@ use crate::error::{Step, error, of_io};
 use crate::folder::{Folder, lock_is_held};
 use crate::register_rows::{Moment, decode, encode_fence};
 use crate::rows::sql;
-use crate::store::lock_blocking;
 use crate::worker::Worker;
+use crate::write_lock::lock_blocking;
 
 const REGISTERS: Kind = Kind {
     application_id: i32::from_be_bytes(*b"PalR"),

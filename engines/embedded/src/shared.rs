@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use palisade_core::{ConnectionState, Error, ErrorKind, Result, Signal, Signals};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
-use rustix::fs::{FlockOperation, flock};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::{Step, error};
-use crate::folder::{Folder, lock_is_held};
+use crate::folder::Folder;
 use crate::ledger::{Ledger, Notes, Scene};
 use crate::notice::Notices;
 use crate::session::{SessionId, Sessions};
-use crate::store::{Store, lock_blocking};
+use crate::store::Store;
 use crate::wake::{Post, Waiters};
 use crate::worker::Worker;
+use crate::write_lock::{Locked, WriteLock};
 
 /// What an engine value and its tasks and threads have in common.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     /// The engine owns the session's file, so that dropping it ends the session whatever else
     /// still runs here.
     pub(crate) lifeline: Weak<File>,
-    pub(crate) write_lock: File,
+    pub(crate) write_lock: WriteLock,
     pub(crate) store: Mutex<Store>,
     pub(crate) claims: PathBuf,
     pub(crate) reader: Mutex<Option<Connection>>,
@@ -146,16 +146,14 @@ impl Shared {
 
     fn try_locks(&self) -> Option<Entered<'_>> {
         let store = self.store.try_lock()?;
-        flock(&self.write_lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(Entered { _lock: Locked(&self.write_lock), store })
+        Some(Entered { _lock: self.write_lock.try_lock()?, store })
     }
 
     fn enter(&self) -> Result<Entered<'_>> {
         let store = self.store.lock();
-        if !lock_blocking(&self.write_lock) {
-            return Err(error(ErrorKind::Unavailable, "the folder's write lock cannot be taken"));
-        }
-        Ok(Entered { _lock: Locked(&self.write_lock), store })
+        let locked = self.write_lock.lock();
+        let unavailable = || error(ErrorKind::Unavailable, "the folder's write lock cannot be taken");
+        Ok(Entered { _lock: locked.ok_or_else(unavailable)?, store })
     }
 
     /// Whether the session's own file is still in its place. Without it every other process takes
@@ -185,8 +183,7 @@ impl Shared {
     }
 
     fn timed_out(&self) -> Error {
-        lock_is_held(&self.write_lock, &self.folder.path().join("write.lock"), self.call_timeout)
-            .with_unknown_effect()
+        self.write_lock.is_held(self.folder.path(), self.call_timeout).with_unknown_effect()
     }
 }
 
@@ -206,14 +203,6 @@ struct Entered<'a> {
     // In this order, so that the folder's is let go first.
     _lock: Locked<'a>,
     store: MutexGuard<'a, Store>,
-}
-
-struct Locked<'a>(&'a File);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let _ = flock(self.0, FlockOperation::Unlock);
-    }
 }
 
 pub(crate) fn closed() -> Error {

@@ -3,7 +3,6 @@ use std::path::Path;
 
 use palisade_core::{Result, Source};
 use rusqlite::Connection;
-use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
 use crate::config::Sync as Syncing;
@@ -116,19 +115,6 @@ pub(crate) fn prepare(folder: &Folder, boot: Uuid) -> Result<()> {
     }
 }
 
-/// Waits in the kernel for the write lock; returns whether it has it.
-pub(crate) fn lock_blocking(file: &fs::File) -> bool {
-    loop {
-        match flock(file, FlockOperation::LockExclusive) {
-            Ok(()) => return true,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-}
-
-/// Makes the claims' database if there is none. `floor` is kept in it as a second net, should the
-/// number line's file be lost.
 fn make_claims(path: &Path, boot: Uuid, floor: u64) -> Step<()> {
     let db = database::open_or_make(path, &CLAIMS, |db| {
         db.execute("INSERT INTO meta VALUES ('boot', ?1), ('floor', 0)", [boot.as_bytes()])?;
