@@ -53,6 +53,15 @@ pub(super) struct Release {
     pub(super) not_before: BootInstant,
 }
 
+/// What the keeper is in the middle of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    /// It was away for longer than planned.
+    pub(super) paused: bool,
+    /// A renewal has not come back yet.
+    pub(super) renewing: bool,
+}
+
 /// What is to be done now.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -141,8 +150,8 @@ impl Book {
         }
     }
 
-    /// What is to be done at `now`. `paused` says that the keeper itself was away for long.
-    pub(super) fn work(&mut self, now: BootInstant, paused: bool) -> Work {
+    /// What is to be done at `now`, in the light of what is under way.
+    pub(super) fn work(&mut self, now: BootInstant, state: State) -> Work {
         let mut work = Work::default();
         self.take_releases(now, &mut work);
         let first_due = self.due.first().is_some_and(|(at, _)| *at <= now);
@@ -152,7 +161,7 @@ impl Book {
             let near: Vec<ClaimId> =
                 self.due.iter().take_while(|(at, _)| *at <= horizon).map(|(_, id)| *id).collect();
             for id in near {
-                self.look_at(id, now, paused, &mut work);
+                self.look_at(id, now, state, &mut work);
             }
         }
         let retry = self.releases.iter().map(|release| release.not_before).min();
@@ -168,9 +177,9 @@ impl Book {
         work.release = ready;
     }
 
-    fn look_at(&mut self, id: ClaimId, now: BootInstant, paused: bool, work: &mut Work) {
+    fn look_at(&mut self, id: ClaimId, now: BootInstant, state: State, work: &mut Work) {
         let Some(entry) = self.entries.get(&id) else { return };
-        if let Some(reason) = entry.lost_at(now, paused) {
+        if let Some(reason) = entry.lost_at(now, state.paused) {
             let claim = Arc::clone(&entry.claim);
             if let Some(hold) = self.forget(id) {
                 work.lost.push((hold, reason));
@@ -178,8 +187,17 @@ impl Book {
             }
             return;
         }
-        let soon = entry.renew_at <= now + entry.claim.ttl.as_duration() / 6;
-        if soon && !entry.renewing {
+        let ttl = entry.claim.ttl.as_duration();
+        if entry.renewing || entry.renew_at > now + ttl / 6 {
+            return;
+        }
+        let has_time = entry.deadline > now + ttl / 3;
+        if state.renewing && has_time {
+            // Rides with the next call, once this one is back: a slow engine gets fewer calls.
+            if entry.renew_at <= now {
+                self.update(id, |entry| entry.renew_at = now + ttl / 24);
+            }
+        } else {
             work.renew
                 .push(entry.hold.as_ref().map_or_else(|| Arc::clone(&entry.claim), |hold| hold.claim()));
             self.update(id, |entry| entry.renewing = true);

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::Hold;
-use super::book::{Book, Release};
+use super::book::{Book, Release, State};
 use crate::guard::LostReason;
 
 /// The one task of a client: it renews all claims in batches, gives back what was dropped, and
@@ -56,6 +56,7 @@ impl Keeper {
             engine,
             signals: Some(signals),
             flights: FuturesUnordered::new(),
+            renewing: 0,
         };
         runtime.spawn(async move {
             round.run().await;
@@ -147,6 +148,8 @@ struct Round {
     /// `None` once the engine has nothing more to say.
     signals: Option<broadcast::Receiver<Signal>>,
     flights: FuturesUnordered<BoxFuture<'static, Flight>>,
+    /// How many of them are renewals.
+    renewing: usize,
 }
 
 /// A call to the engine that has come back.
@@ -187,7 +190,7 @@ impl Round {
     fn act(&mut self, now: BootInstant, paused: bool) -> (BootInstant, bool) {
         let (work, next_look, idle) = {
             let mut book = self.shared.book.lock();
-            let work = book.work(now, paused);
+            let work = book.work(now, State { paused, renewing: self.renewing > 0 });
             book.next_look = book.next_look.min(now + Self::LOOK);
             (work, book.next_look, !book.is_releasing())
         };
@@ -205,6 +208,7 @@ impl Round {
     }
 
     fn send_renewal(&mut self, claims: Vec<Arc<Claim>>, sent: BootInstant) {
+        self.renewing += 1;
         let engine = Arc::clone(&self.engine);
         self.flights.push(Box::pin(async move {
             let answer = engine.renew(&claims).await;
@@ -239,6 +243,7 @@ impl Round {
 
     fn land(&mut self, flight: Flight) {
         let now = self.shared.clock.now();
+        self.renewing -= usize::from(matches!(flight, Flight::Renewed { .. }));
         match flight {
             Flight::Renewed { claims, sent, answer: Ok(answers) } => {
                 self.reached(true);
