@@ -1,3 +1,4 @@
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -5,7 +6,8 @@ use palisade_core::{Error, ErrorKind, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{Fault, Step, error};
+use crate::error::{Fault, Step, error, of_io};
+use crate::folder::open_private;
 
 /// One of the folder's two databases.
 #[derive(Debug)]
@@ -64,6 +66,11 @@ pub(crate) fn open_or_make(
     kind: &Kind,
     also: impl FnOnce(&Connection) -> Step<()>,
 ) -> Step<Connection> {
+    if !path.exists() {
+        // SQLite would make it readable for everyone; its other files follow this one's rights.
+        open_private(path, OpenOptions::new().create(true).truncate(false))
+            .map_err(|problem| of_io(problem, "make", path))?;
+    }
     let db = match open(path, kind)? {
         Opened::Ready(db) => return Ok(db),
         Opened::Fresh(db) => db,

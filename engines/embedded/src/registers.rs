@@ -219,12 +219,21 @@ impl Registers {
         work(db).map_err(|fault| fault.at(&self.path))
     }
 
+    /// Who has written here and finds no file does not read an empty one: it was taken away.
+    fn check_writers_place(&self) -> Result<()> {
+        match self.writer.try_lock().as_deref() {
+            Some(Some((_, place))) => place.check(),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads a snapshot; `None` if nothing was ever written. Never waits for a lock, and never
     /// makes a database: only a writer does.
     fn look<T>(&self, work: impl FnOnce(&Connection) -> Step<T>) -> Result<Option<T>> {
         let mut reader = self.reader.lock();
         if reader.is_none() {
             if !self.path.exists() {
+                self.check_writers_place()?;
                 return Ok(None);
             }
             match database::open(&self.path, &REGISTERS).map_err(|fault| fault.at(&self.path))? {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -52,7 +53,6 @@ async fn paths_that_are_no_folder() {
 
 #[tokio::test]
 async fn a_folder_is_made_for_its_user_only_and_a_long_path_works() {
-    use std::os::unix::fs::PermissionsExt;
     let base = tempfile::tempdir().unwrap();
     let folder = (0..10).fold(base.path().to_owned(), |path, _| path.join("a-rather-long-folder-name"));
     let engine = open(&folder).await;
@@ -183,6 +183,28 @@ async fn a_folder_that_is_taken_away_is_an_error_not_a_lock_of_ones_own() {
     fs::remove_dir_all(folder.path()).unwrap();
     let error = other.claim(&exclusive("q")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn registers_that_are_taken_away_are_an_error_not_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    engine.write(&name("k"), "v".into(), &Condition::always(), None).await.unwrap();
+    remove_database(&folder.path().join("registers.db"));
+    let error = engine.read(&name("k"), None).await.unwrap_err();
+    assert_error(&error, ErrorKind::Unavailable, "deleted or replaced");
+}
+
+#[tokio::test]
+async fn no_file_is_readable_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    take(&engine, "r").await;
+    engine.write(&name("k"), "secret".into(), &Condition::always(), None).await.unwrap();
+    for entry in fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} has mode {mode:o}", entry.path());
+    }
 }
 
 #[tokio::test]
