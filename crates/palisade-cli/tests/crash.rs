@@ -90,24 +90,35 @@ fn without_its_guardian_a_command_does_not_go_on() {
 #[test]
 fn nothing_is_left_after_a_run() {
     let sandbox = Sandbox::new();
-    let run = sandbox.start(["run", "x", "--", "sh", "-c", "echo ready > log; sleep 0.2"]);
+    let run = sandbox.start([
+        "run",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo ready > log; until [ -e go ]; do sleep 0.02; done",
+    ]);
     sandbox.until_written("log", "ready");
     let guardian = guardian_of(run.pid());
+    std::fs::write(sandbox.path("go"), "").unwrap();
     assert_eq!(run.end().0, Some(0));
     assert!(!is_alive(&guardian.as_raw_nonzero().to_string()));
 }
 
+/// Its guardian, once that has come up.
 fn guardian_of(palisade: Pid) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", palisade.as_raw_nonzero());
-    let children = std::fs::read_to_string(children).unwrap();
-    children
-        .split_whitespace()
-        .find(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                .is_ok_and(|name| name.trim() == "lock-guardian")
-        })
-        .and_then(|pid| Pid::from_raw(pid.parse().ok()?))
-        .expect("a guardian")
+    let is_guardian = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "lock-guardian")
+    };
+    let mut guardian = None;
+    until("a guardian", || {
+        let children = std::fs::read_to_string(&children).unwrap();
+        guardian =
+            children.split_whitespace().find(is_guardian).and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+        guardian.is_some()
+    });
+    guardian.unwrap()
 }
 
 /// The moment between a command's start and palisade's word of it, slowed down.

@@ -87,8 +87,14 @@ impl Guardian {
         matches!(self.process.try_wait(), Ok(None))
     }
 
+    /// Ends it, after a command that it cannot have killed. It need not even have come up.
+    pub(super) fn end(mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
     /// Sends it home; says whether it had killed the command. `deaths` tells when children end.
-    pub(super) async fn dismiss(mut self, mut deaths: unix::Signal) -> bool {
+    pub(super) async fn dismiss(mut self, deaths: &mut unix::Signal) -> bool {
         self.tell("bye\n");
         let patience = tokio::time::sleep(LOOK);
         let mut patience = std::pin::pin!(patience);
@@ -102,8 +108,7 @@ impl Guardian {
                 _ = deaths.recv() => {}
                 () = &mut patience => {
                     // Someone stopped it.
-                    let _ = self.process.kill();
-                    let _ = self.process.wait();
+                    self.end();
                     return false;
                 }
             }

@@ -12,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::child::Child;
 use super::guardian::Guardian;
 use super::signals::{Signals, asks_to_end};
-use crate::exit::{CANNOT_RUN, Failure, NO_COMMAND, Outcome, SOFTWARE, complain};
+use crate::exit::{CANNOT_RUN, Failure, NO_COMMAND, Outcome, SOFTWARE, by_signal, complain};
 use crate::held::Held;
 
 /// What to run.
@@ -50,7 +50,8 @@ pub(crate) async fn supervise(held: Held, job: Job<'_>, signals: &mut Signals) -
     let child = match Child::spawn(job.command, &job.exports, &mut guardian) {
         Ok(child) => child,
         Err(problem) => {
-            let (_, _) = tokio::join!(guardian.dismiss(deaths), held.release());
+            guardian.end();
+            let _ = held.release().await;
             return Err(cannot_run(job.command, &problem));
         }
     };
@@ -213,13 +214,19 @@ impl Run {
     }
 
     async fn finish(self, code: u8) -> Ended {
-        let Self { held, child, guardian, stop, asked, deaths, .. } = self;
+        let Self { held, child, guardian, stop, asked, mut deaths, .. } = self;
         if stop.is_some() {
             // What the command left running in its group has lost the lock too.
             child.kill_rest().await;
         }
         drop(child);
-        let (killed_by_guardian, released) = tokio::join!(guardian.dismiss(deaths), held.release());
+        let killed_by_guardian = if code == by_signal(Signal::KILL.as_raw()) {
+            guardian.dismiss(&mut deaths).await
+        } else {
+            guardian.end();
+            false
+        };
+        let released = held.release().await;
         if let Some(stop) = stop {
             return Ended::Lost(stop.reason);
         }
