@@ -43,8 +43,8 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
 
 fn time(command: &mut Command) -> Result<f64> {
     let start = Instant::now();
-    let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
-    ensure!(status.success(), "{:?} failed: {status}", command.get_program());
+    let status = command.status().with_context(|| format!("starting {}", command.get_program().display()))?;
+    ensure!(status.success(), "{} failed: {status}", command.get_program().display());
     Ok(micros(start.elapsed()))
 }
 
