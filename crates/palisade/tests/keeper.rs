@@ -269,3 +269,22 @@ async fn a_wait_with_a_limit_ends_in_time_and_leaves_nothing() {
     assert!(rig.rival.show("x").await.unwrap().waiters.is_empty());
     guard.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_grant_that_comes_late_in_its_ttl_is_renewed_at_once() {
+    let rig = rig();
+    let rival = rig.rival.mutex("x").unwrap().acquire().await.unwrap();
+    let mutex = rig.client.mutex("x").unwrap();
+    let waiting = tokio::spawn(async move { mutex.acquire().await });
+    settle().await;
+    // The queued claim cannot be renewed, and is handed over with a quarter of its TTL left.
+    rig.engine.unreachable.store(true, Ordering::Relaxed);
+    rig.pass(TTL * 3 / 4).await;
+    rival.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.remaining() < TTL / 3);
+    rig.engine.unreachable.store(false, Ordering::Relaxed);
+    rig.pass(TTL).await;
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}

@@ -25,7 +25,7 @@ pub(crate) async fn watch(
 ) -> Result<WatchStream> {
     // Enlisted before the first look, and one receiver for all of them: a change during a look is
     // still unseen afterwards.
-    let news = Arc::new(tokio::sync::Mutex::new(shared.notices.changes.subscribe()));
+    let news = Arc::new(tokio::sync::Mutex::new(News::new(shared.notices.changes.subscribe())));
     let told = follow(shared, registers, selector).await?;
     let (shared, registers, selector) = (Arc::clone(shared), Arc::clone(registers), selector.clone());
     let look = move || {
@@ -36,16 +36,53 @@ pub(crate) async fn watch(
         let news = Arc::clone(&news);
         Box::pin(async move {
             let mut news = news.lock().await;
-            if !told {
-                let _ = tokio::time::timeout(BLIND, news.changed()).await;
-                return;
-            }
-            let _ = news.changed().await;
-            tokio::time::sleep(COALESCE).await;
-            news.borrow_and_update();
+            if told { news.heard().await } else { news.or_after(BLIND).await }
         })
     };
     Ok(watch_by_looking(Arc::new(SystemClock), look, changed))
+}
+
+/// What the kernel told, and how often one has looked since.
+struct News {
+    changes: tokio::sync::watch::Receiver<u64>,
+    echoes: usize,
+}
+
+impl News {
+    /// The kernel tells when a commit is *written*. It is seen only once the writer has synced it
+    /// and gone on, which no event tells: so look again a few times after each event.
+    const ECHOES: [Duration; 5] = [
+        Duration::from_millis(10),
+        Duration::from_millis(40),
+        Duration::from_millis(200),
+        Duration::from_secs(1),
+        Duration::from_secs(5),
+    ];
+
+    fn new(changes: tokio::sync::watch::Receiver<u64>) -> Self {
+        Self { changes, echoes: Self::ECHOES.len() }
+    }
+
+    /// Completes when it is time to look.
+    async fn heard(&mut self) {
+        let changed = self.changes.changed();
+        match Self::ECHOES.get(self.echoes) {
+            None => drop(changed.await),
+            Some(echo) => {
+                if tokio::time::timeout(*echo, changed).await.is_err() {
+                    self.echoes += 1;
+                    return;
+                }
+            }
+        }
+        self.echoes = 0;
+        tokio::time::sleep(COALESCE).await;
+        self.changes.borrow_and_update();
+    }
+
+    async fn or_after(&mut self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, self.changes.changed()).await;
+    }
 }
 
 /// Asks the kernel to tell of commits; whether it will.
@@ -107,5 +144,24 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, selector: &Selector, page: &Pa
                 stale.iter().try_for_each(|resource| ledger.purge(&namespace, resource))
             })
             .await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_commit_that_is_seen_late_is_looked_for_again() {
+        let (told, changes) = tokio::sync::watch::channel(0);
+        let mut news = News::new(changes);
+        let quiet = Duration::from_millis(100);
+        assert!(tokio::time::timeout(quiet, news.heard()).await.is_err(), "nothing was told yet");
+        told.send_replace(1);
+        // The event itself, and three more looks while the writer may still be syncing.
+        for _ in 0..4 {
+            tokio::time::timeout(Duration::from_secs(10), news.heard()).await.unwrap();
+        }
+        assert!(tokio::time::timeout(quiet, news.heard()).await.is_err(), "it does not spin");
     }
 }

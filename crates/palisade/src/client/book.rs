@@ -83,7 +83,10 @@ impl Book {
         now: BootInstant,
     ) -> bool {
         self.forget(claim.id);
-        let renew_at = now + renewal_interval(claim.ttl);
+        // A third of a TTL after the last refresh, which for a claim that was handed over while it
+        // waited was its last renewal in the queue.
+        let third = renewal_interval(claim.ttl);
+        let renew_at = deadline.saturating_sub(third * 2).clamp(now, now + third);
         let mut entry = Entry {
             claim: Arc::clone(claim),
             hold,
