@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
 use palisade::{Client, Demand};
 
@@ -28,6 +29,13 @@ pub(crate) async fn connect(global: &Global, doing: Option<&OsStr>) -> Outcome<C
         builder = builder.trace(trace);
     }
     Ok(builder.connect(&url).await?)
+}
+
+/// Ends the connection, without waiting for an engine that does not answer: the end of this
+/// process, or a TTL, does the rest.
+pub(crate) async fn leave(client: Client) {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let _ = tokio::time::timeout(PATIENCE, client.close()).await;
 }
 
 /// A command's name without its folder; its arguments may hold secrets and are shown to nobody.

@@ -74,6 +74,28 @@ fn a_stopped_palisade_loses_its_command_before_the_lock() {
 }
 
 #[test]
+fn a_command_whose_lock_cannot_be_renewed_is_asked_to_end_and_killed_before_the_deadline() {
+    let sandbox = Sandbox::new();
+    let script = format!("trap 'echo asked >> log' TERM; {FAMILY}; while :; do sleep 0.01; done");
+    let holder = sandbox.start(["run", "x", "--ttl", "2s", "--", "sh", "-c", &script]);
+    sandbox.until_written("log", "old");
+    until("the child's pid", || !sandbox.read("child").is_empty());
+    let successor = sandbox.start(["run", "x", "--", "sh", "-c", SUCCESSOR]);
+    sandbox.until("x", 1, 1);
+    // As long as another process sits on the folder's write lock, no renewal gets through.
+    let write_lock = std::fs::File::open(sandbox.path("engine/write.lock")).unwrap();
+    write_lock.lock().unwrap();
+    let (code, said) = holder.end();
+    assert_eq!(code, Some(76), "{said}");
+    assert!(said.contains("renewed"), "{said}");
+    assert!(sandbox.read("log").contains("asked"), "it was not asked before it was killed");
+    assert!(!is_alive(sandbox.read("leader").trim()) && !is_alive(sandbox.read("child").trim()));
+    write_lock.unlock().unwrap();
+    assert_eq!(successor.end().0, Some(0));
+    assert_no_overlap(&sandbox);
+}
+
+#[test]
 fn without_its_guardian_a_command_does_not_go_on() {
     let sandbox = Sandbox::new();
     let run = sandbox.start(["run", "x", "--", "sh", "-c", FAMILY]);

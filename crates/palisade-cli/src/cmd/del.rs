@@ -2,7 +2,7 @@ use palisade::Condition;
 
 use super::put::{fencing_token, report};
 use crate::args::{Del, Global};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::Outcome;
 
 /// Deletes a register.
@@ -17,6 +17,6 @@ pub(crate) async fn del(global: &Global, args: &Del) -> Outcome {
         condition = condition.token(fencing_token(&client, token, args.fence_slot));
     }
     let written = register.delete(condition).await?;
-    client.close().await;
+    leave(client).await;
     report(&args.key, args.format.json, &written)
 }

@@ -4,7 +4,7 @@ use palisade::{Client, Clock, Election, SystemClock};
 use rustix::process::Signal;
 
 use crate::args::{Elect, Global};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{Failure, LOST, Outcome, SOFTWARE, by_signal, complain};
 use crate::held::Held;
 use crate::process::{Ended, Job, Signals, supervise};
@@ -19,7 +19,7 @@ pub(crate) async fn elect(global: &Global, args: &Elect) -> Outcome {
     let mut signals = Signals::listen().map_err(|problem| Failure::new(SOFTWARE, problem.to_string()))?;
     let client = connect(global, args.command.first().map(AsRef::as_ref)).await?;
     let outcome = terms(global, args, &client, &mut signals).await;
-    client.close().await;
+    leave(client).await;
     outcome
 }
 

@@ -1,7 +1,7 @@
 use palisade::{ClaimId, Client, Evicted};
 
 use crate::args::{Evict, Global};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{Failure, NO, OK, Outcome};
 use crate::output::{mode, who};
 
@@ -13,7 +13,7 @@ pub(crate) async fn evict(global: &Global, args: &Evict) -> Outcome {
         None => only_holder(&client, &args.name).await?,
     };
     let evicted = client.evict(&args.name, claim, &args.reason).await?;
-    client.close().await;
+    leave(client).await;
     match evicted {
         Evicted::Done => Ok(OK),
         Evicted::NotFound => Err(Failure::new(NO, format!("{}: there is no claim {claim}", args.name))),

@@ -1,5 +1,5 @@
 use crate::args::{Get, Global};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{NO, OK, Outcome, complain};
 use crate::output::{line, raw, register_json};
 
@@ -7,7 +7,7 @@ use crate::output::{line, raw, register_json};
 pub(crate) async fn get(global: &Global, args: &Get) -> Outcome {
     let client = connect(global, None).await?;
     let entry = client.register(&args.key)?.read().await?;
-    client.close().await;
+    leave(client).await;
     match &entry.value {
         _ if args.format.json => line(register_json(&args.key, &entry))?,
         Some(value) => print(value)?,

@@ -2,7 +2,7 @@ use futures::StreamExt;
 use palisade::Leader as Leading;
 
 use crate::args::{Global, Leader};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{NO, OK, Outcome};
 use crate::output::{age, leader_json, line, value, who};
 
@@ -18,7 +18,7 @@ pub(crate) async fn leader(global: &Global, args: &Leader) -> Outcome {
         return Ok(OK);
     }
     let leader = election.leader().await?;
-    client.close().await;
+    leave(client).await;
     print(args, leader.as_ref())?;
     Ok(if leader.is_some() { OK } else { NO })
 }

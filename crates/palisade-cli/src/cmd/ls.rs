@@ -1,7 +1,7 @@
 use palisade::ResourceView;
 
 use crate::args::{Global, Ls};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{OK, Outcome};
 use crate::output::{age, line, mode, printable, resource_json, table, who};
 
@@ -9,7 +9,7 @@ use crate::output::{age, line, mode, printable, resource_json, table, who};
 pub(crate) async fn ls(global: &Global, args: &Ls) -> Outcome {
     let client = connect(global, None).await?;
     let resources = client.list(&args.prefix).await?;
-    client.close().await;
+    leave(client).await;
     if args.format.json {
         let all: serde_json::Value = resources.iter().map(resource_json).collect();
         line(all)?;

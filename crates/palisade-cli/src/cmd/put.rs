@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStringExt;
 use palisade::{Client, Condition, FencingToken, Mode, Token, Written};
 
 use crate::args::{Global, Put};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{Failure, NO, OK, Outcome, complain};
 use crate::output::{line, register_json, value as shown};
 
@@ -27,7 +27,7 @@ pub(crate) async fn put(global: &Global, args: Put) -> Outcome {
         None => register.write(value, condition).await?,
         Some(expires) => register.write_expiring(value, condition, expires).await?,
     };
-    client.close().await;
+    leave(client).await;
     report(&args.key, args.format.json, &written)
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use palisade::{Client, OnceOutcome};
 
 use crate::args::{Global, Run};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{Failure, LOST, NOT_OBTAINED, Outcome, SOFTWARE, by_signal};
 use crate::held::Held;
 use crate::process::{Ended, Job, Signals, supervise};
@@ -14,7 +14,7 @@ pub(crate) async fn run(global: &Global, args: &Run) -> Outcome {
     let mut signals = Signals::listen().map_err(|problem| Failure::new(SOFTWARE, problem.to_string()))?;
     let client = connect(global, args.command.first().map(AsRef::as_ref)).await?;
     let outcome = hold_and_run(global, args, &client, &mut signals).await;
-    client.close().await;
+    leave(client).await;
     outcome
 }
 

@@ -1,7 +1,7 @@
 use palisade::ClaimView;
 
 use crate::args::{Global, Show};
-use crate::connect::connect;
+use crate::connect::{connect, leave};
 use crate::exit::{OK, Outcome};
 use crate::output::{age, line, mode, resource_json, table, value, who};
 
@@ -9,7 +9,7 @@ use crate::output::{age, line, mode, resource_json, table, value, who};
 pub(crate) async fn show(global: &Global, args: &Show) -> Outcome {
     let client = connect(global, None).await?;
     let view = client.show(&args.name).await?;
-    client.close().await;
+    leave(client).await;
     if args.format.json {
         line(resource_json(&view))?;
     } else if view.holders.is_empty() && view.waiters.is_empty() {

@@ -97,6 +97,8 @@ impl Limits {
     const GRACE: Duration = Duration::from_secs(5);
     /// An evicted command runs beside its successor; it gets just enough time to clean up.
     const EVICTED: Duration = Duration::from_secs(1);
+    /// How long to try to release what is lost.
+    const LAST_TRY: Duration = Duration::from_secs(1);
 
     fn of(held: &Held, at_most: Option<Duration>) -> Self {
         let ttl = held.ttl();
@@ -226,10 +228,12 @@ impl Run {
             guardian.end();
             false
         };
-        let released = held.release().await;
         if let Some(stop) = stop {
+            // Lost already: who asks for the exit code need not wait for an engine in trouble.
+            let _ = tokio::time::timeout(Limits::LAST_TRY, held.release()).await;
             return Ended::Lost(stop.reason);
         }
+        let released = held.release().await;
         if killed_by_guardian {
             return Ended::Lost(LostReason::PausedTooLong.to_string());
         }
