@@ -157,6 +157,7 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// - Versions rise by every write and never come back, not even after a delete or an expiry.
     /// - A token passes if no later one has been seen; equal ones pass unless the condition is
     ///   strict; shared tokens fence nobody but older writers; each slot has a fence of its own.
+    /// - Who held a slot and who held the whole resource fence each other.
     /// - With `newer`, only a greater stamp is written.
     /// - A value with an expiry is gone after it, and not before.
     async fn write(

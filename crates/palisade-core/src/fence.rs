@@ -8,6 +8,9 @@ use crate::{FencingToken, Source, Token, TokenKind};
 /// two readers do not fence each other out; an exclusive one iff it lies below either. Equal
 /// tokens pass: the same holder writes again. Opening raises the marks, not only writing, or a
 /// late write of the old holder could land before the new one's first.
+///
+/// Slots do not fence each other: they are held at the same time. Who held the whole resource and
+/// who held a slot of it never did, so their marks count for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fence(BTreeMap<Option<u32>, Cell>);
 
@@ -47,21 +50,25 @@ impl Fence {
     /// # Errors
     /// The refusal, with what counts instead.
     pub fn check(&self, token: &FencingToken, strict: bool) -> Result<(), FenceRefusal> {
-        let Some(cell) = self.0.get(&token.slot) else { return Ok(()) };
-        if cell.source != token.source {
-            return Err(FenceRefusal::OtherSource { current: cell.source.clone() });
-        }
         let number = token.token.get();
-        let mark = match token.kind {
-            TokenKind::Shared => cell.exclusive,
-            TokenKind::Exclusive => cell.exclusive.max(cell.shared),
-        };
-        match Token::new(mark) {
-            Some(current) if number < mark => Err(FenceRefusal::Stale { current }),
-            _ => match Token::new(cell.written) {
-                Some(current) if strict && number <= cell.written => Err(FenceRefusal::Spent { current }),
-                _ => Ok(()),
-            },
+        for (slot, cell) in
+            self.0.iter().filter(|(slot, _)| **slot == token.slot || slot.is_none() != token.slot.is_none())
+        {
+            if cell.source != token.source {
+                return Err(FenceRefusal::OtherSource { current: cell.source.clone() });
+            }
+            let mark = match token.kind {
+                TokenKind::Shared if *slot == token.slot => cell.exclusive,
+                TokenKind::Shared | TokenKind::Exclusive => cell.exclusive.max(cell.shared),
+            };
+            if let Some(current) = Token::new(mark).filter(|_| number < mark) {
+                return Err(FenceRefusal::Stale { current });
+            }
+        }
+        let written = self.0.get(&token.slot).map_or(0, |cell| cell.written);
+        match Token::new(written) {
+            Some(current) if strict && number <= written => Err(FenceRefusal::Spent { current }),
+            _ => Ok(()),
         }
     }
 
@@ -82,10 +89,10 @@ impl Fence {
         cell.written = cell.written.max(token.token.get());
     }
 
-    /// Starts the token's cell anew from its source: an operator's decision after a move from one
-    /// engine to another.
+    /// Starts anew from the token's source, and forgets all others: an operator's decision after a
+    /// move from one engine to another.
     pub fn rebase(&mut self, token: &FencingToken) {
-        self.0.remove(&token.slot);
+        self.0.retain(|slot, cell| *slot != token.slot && cell.source == token.source);
         self.raise(token);
     }
 
@@ -160,6 +167,22 @@ mod tests {
         assert!(fence.check(&token(5, TokenKind::Exclusive, Some(0)), false).is_ok());
         assert!(fence.check(&token(5, TokenKind::Exclusive, Some(1)), false).is_err());
         assert_eq!(fence.mark(Some(1)), Token::new(9));
+    }
+
+    #[test]
+    fn a_slot_and_the_whole_fence_each_other() {
+        let mut fence = Fence::default();
+        fence.raise(&token(5, TokenKind::Exclusive, Some(0)));
+        fence.raise(&token(6, TokenKind::Exclusive, Some(1)));
+        fence.raise(&token(7, TokenKind::Exclusive, None));
+        for slot in [0, 1, 2] {
+            assert!(fence.check(&token(6, TokenKind::Exclusive, Some(slot)), false).is_err());
+            assert!(fence.check(&token(8, TokenKind::Exclusive, Some(slot)), false).is_ok());
+        }
+        fence.raise(&token(9, TokenKind::Exclusive, Some(1)));
+        assert!(fence.check(&token(8, TokenKind::Exclusive, Some(0)), false).is_ok());
+        assert!(fence.check(&token(8, TokenKind::Exclusive, None), false).is_err());
+        assert!(fence.check(&token(8, TokenKind::Shared, None), false).is_err());
     }
 
     #[test]

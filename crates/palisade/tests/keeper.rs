@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use palisade::{Client, ConnectionState, ErrorKind, LostReason, Released};
+use palisade::{Client, ConnectionState, Effect, ErrorKind, LostReason, Released};
 use palisade_core::memory::{MemoryEngine, MemoryStore};
 use palisade_core::{Claim, Claimed, Clock, Engine, Error, Layer, ManualClock, Renewed, Result, Withdrawn};
+use tokio::sync::Semaphore;
 
 /// A memory engine whose calls can be cut before or after they take effect.
 #[derive(Debug)]
@@ -17,6 +18,9 @@ struct Trouble {
     inner: MemoryEngine,
     unreachable: AtomicBool,
     lose_next_claim_reply: AtomicBool,
+    /// Replies to claims are held back until there is a permit.
+    hold_back_claim_replies: AtomicBool,
+    permits: Semaphore,
     calls: AtomicUsize,
 }
 
@@ -39,6 +43,9 @@ impl Layer for Trouble {
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         self.reach()?;
         let answer = Engine::claim(&self.inner, claim).await;
+        if self.hold_back_claim_replies.load(Ordering::Relaxed) {
+            self.permits.acquire().await.unwrap().forget();
+        }
         if self.lose_next_claim_reply.swap(false, Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Timeout, "the reply got lost").with_unknown_effect());
         }
@@ -73,6 +80,8 @@ fn rig() -> Rig {
         inner: store.connect(""),
         unreachable: AtomicBool::new(false),
         lose_next_claim_reply: AtomicBool::new(false),
+        hold_back_claim_replies: AtomicBool::new(false),
+        permits: Semaphore::new(0),
         calls: AtomicUsize::new(0),
     });
     let build = |engine: Arc<dyn Engine>| {
@@ -287,4 +296,46 @@ async fn a_grant_that_comes_late_in_its_ttl_is_renewed_at_once() {
     rig.pass(TTL).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_while_the_client_closes_is_no_guard() {
+    let rig = rig();
+    rig.engine.hold_back_claim_replies.store(true, Ordering::Relaxed);
+    let mutex = rig.client.mutex("x").unwrap();
+    let taking = tokio::spawn(async move { mutex.acquire().await });
+    settle().await;
+    assert_eq!(rig.rival.show("x").await.unwrap().holders.len(), 1);
+    rig.client.close().await;
+    rig.engine.permits.add_permits(1);
+    assert_eq!(taking.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_evicted_before_its_guard_exists_is_no_guard() {
+    let rig = rig();
+    rig.engine.hold_back_claim_replies.store(true, Ordering::Relaxed);
+    let mutex = rig.client.mutex("x").unwrap();
+    let taking = tokio::spawn(async move { mutex.acquire().await });
+    settle().await;
+    let claim = rig.rival.show("x").await.unwrap().holders[0].claim;
+    rig.rival.evict("x", claim, "too late").await.unwrap();
+    settle().await;
+    rig.engine.permits.add_permits(1);
+    let error = taking.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.to_string().contains("too late"), "{error}");
+}
+
+#[tokio::test]
+async fn a_permanent_error_is_not_retried_and_keeps_its_doubt() {
+    let rig = rig();
+    rig.engine.lose_next_claim_reply.store(true, Ordering::Relaxed);
+    let mutex = rig.client.mutex("x").unwrap();
+    let taking = tokio::spawn(async move { mutex.try_acquire().await });
+    settle().await;
+    rig.engine.unreachable.store(true, Ordering::Relaxed);
+    rig.pass(TTL * 2).await;
+    let error = taking.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
 }

@@ -17,6 +17,7 @@ cases! { "fences" {
     equal_tokens_pass_unless_strict [Registers] "equal ones pass unless the condition is strict"
     shared_tokens_fence_older_writers_only [Registers] "shared tokens fence nobody but older writers"
     slots_are_fenced_apart [Registers] "each slot has a fence of its own."
+    a_slot_and_the_whole_fence_each_other [Registers] "Who held a slot and who held the whole resource fence each other."
     raising_shuts_older_tokens_out [Registers] "Raising refuses every older token from then on, and is refused itself if it is older."
     sources_do_not_compare [Registers] "A token of another source is an error that names both, until the fence is rebased."
     a_zombie_cannot_write_after_a_delete [Registers] "Keeps version and fence: a zombie cannot write after a delete either."
@@ -109,9 +110,20 @@ async fn slots_are_fenced_apart(context: Context) -> Result<()> {
     let register = name("a");
     one.put(&register, "slot 1", &mint.slot(9, 1)).await?;
     two.put(&register, "slot 0", &mint.slot(5, 0)).await?;
-    two.put(&register, "no slot", &mint.writer(3)).await?;
     is_stale(&two.refused(&register, "late", &mint.slot(8, 1)).await?, 9)?;
     one.put(&register, "slot 1 again", &mint.slot(9, 1)).await?;
+    Ok(())
+}
+
+async fn a_slot_and_the_whole_fence_each_other(context: Context) -> Result<()> {
+    let (one, two, mint) = set_up(&context).await?;
+    let register = name("a");
+    one.put(&register, "slot", &mint.slot(5, 0)).await?;
+    is_stale(&two.refused(&register, "older whole", &mint.writer(4)).await?, 5)?;
+    two.put(&register, "whole", &mint.writer(7)).await?;
+    is_stale(&one.refused(&register, "zombie slot", &mint.slot(5, 0)).await?, 7)?;
+    is_stale(&one.refused(&register, "another slot", &mint.slot(6, 1)).await?, 7)?;
+    one.put(&register, "new slot", &mint.slot(8, 1)).await?;
     Ok(())
 }
 

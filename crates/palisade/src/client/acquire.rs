@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use palisade_core::{
-    BootInstant, Claim, Claimed, Error, ErrorKind, Family, GoneReason, Grant, Mode, Name, Owner, Place,
-    Result, Ttl, Waited,
+    BootInstant, Claim, Claimed, Effect, Error, ErrorKind, Family, GoneReason, Grant, Mode, Name, Owner,
+    Place, Result, Ttl, Waited,
 };
 use rand::RngExt;
 use tracing::Instrument;
@@ -70,7 +70,10 @@ impl Client {
         };
         // A grant can come too late to be of use, and a place in a queue can be lost while this
         // process is paused: then a new claim starts over.
-        loop {
+        for attempt in 0.. {
+            if attempt > 0 && (matches!(patience, Patience::Once) || self.clock().now() >= limit) {
+                break;
+            }
             let claim = Arc::new(self.claim_for(ask, patience)?);
             let pending = Pending::new(self.clone(), Arc::clone(&claim));
             let granted = match self.ask(&claim, limit).await? {
@@ -85,7 +88,7 @@ impl Client {
                 Asked::OutOfTime => return self.give_up(pending).await,
                 Asked::Queued(place) => {
                     self.refuse_own_wait(ask)?;
-                    self.keeper().queue(&claim, place.valid_until);
+                    self.keeper().queue(&claim, place.valid_until)?;
                     match self.wait(&claim, limit).await? {
                         Asked::Granted(grant) => Some(grant),
                         Asked::OutOfTime => return self.give_up(pending).await,
@@ -93,10 +96,13 @@ impl Client {
                     }
                 }
             };
-            if let Some(guard) = granted.and_then(|grant| self.guard(ask, pending, &grant)) {
+            if let Some(grant) = granted
+                && let Some(guard) = self.guard(ask, pending, &grant)?
+            {
                 return Ok(Some(guard));
             }
         }
+        Ok(None)
     }
 
     fn claim_for(&self, ask: &Ask, patience: Patience) -> Result<Claim> {
@@ -114,6 +120,8 @@ impl Client {
     /// Asks the engine, again if it could not be reached: the claim's id makes that safe.
     async fn ask(&self, claim: &Arc<Claim>, limit: BootInstant) -> Result<Asked> {
         let mut backoff = Backoff::new(self.clock().now() + claim.ttl.as_duration());
+        // If one try may have taken effect, so may the whole.
+        let mut effect = Effect::None;
         loop {
             let Some(answer) = self.before(limit, self.engine().claim(claim)).await else {
                 return Ok(Asked::OutOfTime);
@@ -122,8 +130,16 @@ impl Client {
                 Ok(Claimed::Granted(grant)) => return Ok(Asked::Granted(grant)),
                 Ok(Claimed::Queued(place)) => return Ok(Asked::Queued(place)),
                 Ok(Claimed::Busy(busy)) => return Ok(Asked::Busy { look_again_in: busy.look_again_in }),
-                Err(error) if error.is_transient() => self.pause(&mut backoff, limit, error).await?,
-                Err(error) => return Err(error),
+                Err(mut error) => {
+                    if effect == Effect::Unknown {
+                        error = error.with_unknown_effect();
+                    }
+                    effect = error.effect();
+                    if !error.is_transient() {
+                        return Err(error);
+                    }
+                    self.pause(&mut backoff, limit, error).await?;
+                }
             }
         }
     }
@@ -155,7 +171,7 @@ impl Client {
     }
 
     /// A guard for `grant`, unless it came too late to be of use; then it is given back.
-    fn guard(&self, ask: &Ask, pending: Pending, grant: &Grant) -> Option<Guard> {
+    fn guard(&self, ask: &Ask, pending: Pending, grant: &Grant) -> Result<Option<Guard>> {
         let claim = Arc::clone(pending.claim());
         let now = self.clock().now();
         let margin = self.profile().drift.margin(claim.ttl.as_duration());
@@ -165,12 +181,12 @@ impl Client {
         };
         if deadline <= now {
             tracing::debug!(resource = %claim.resource, claim = %claim.id, "granted too late");
-            return None;
+            return Ok(None);
         }
         let ends = ask.options.longest_hold.map_or(BootInstant::FAR_FUTURE, |longest| now + longest);
         let hold = Arc::new(Hold::new(claim, grant.token, grant.slot, deadline, ends));
-        self.keeper().hold(Arc::clone(&hold));
-        Some(Guard { hold, pending })
+        self.keeper().hold(Arc::clone(&hold))?;
+        Ok(Some(Guard { hold, pending }))
     }
 
     /// Leaves the queue before saying so, so that "not obtained" is true at once.

@@ -18,6 +18,9 @@ pub(super) struct Book {
     releases: VecDeque<Release>,
     /// When the keeper will look by itself; an earlier need has to wake it.
     pub(super) next_look: BootInstant,
+    /// Ended claims that were told before their guard was entered, the latest last.
+    ended: VecDeque<(ClaimId, LostReason)>,
+    closed: bool,
 }
 
 impl Default for Book {
@@ -27,6 +30,8 @@ impl Default for Book {
             due: BTreeSet::new(),
             releases: VecDeque::new(),
             next_look: BootInstant::FAR_FUTURE,
+            ended: VecDeque::new(),
+            closed: false,
         }
     }
 }
@@ -51,6 +56,7 @@ pub(super) struct Release {
     pub(super) claim: Arc<Claim>,
     pub(super) give_up: BootInstant,
     pub(super) not_before: BootInstant,
+    pub(super) tries: u32,
 }
 
 /// What the keeper is in the middle of.
@@ -71,18 +77,32 @@ pub(super) struct Work {
 }
 
 impl Book {
+    /// How soon a failed release is tried again; later ones wait longer, up to 64 times as long.
+    const RETRY: Duration = Duration::from_millis(50);
     /// More dropped guards than this wait for their TTL instead of a release.
     const RELEASES: usize = 65_536;
 
+    /// How many ended claims are remembered for guards that are being made.
+    const ENDED: usize = 256;
+
     /// Starts to renew a claim. Returns whether the keeper must be woken.
+    ///
+    /// # Errors
+    /// Why the claim is lost already.
     pub(super) fn enter(
         &mut self,
         claim: &Arc<Claim>,
         hold: Option<Arc<Hold>>,
         deadline: BootInstant,
         now: BootInstant,
-    ) -> bool {
+    ) -> Result<bool, LostReason> {
         self.forget(claim.id);
+        if self.closed {
+            return Err(LostReason::Closed);
+        }
+        if let Some((_, reason)) = self.ended.iter().find(|(ended, _)| *ended == claim.id) {
+            return Err(reason.clone());
+        }
         // A third of a TTL after the last refresh, which for a claim that was handed over while it
         // waited was its last renewal in the queue.
         let third = renewal_interval(claim.ttl);
@@ -100,7 +120,29 @@ impl Book {
         let look_at = entry.look_at;
         self.due.insert((look_at, claim.id));
         self.entries.insert(claim.id, entry);
-        look_at < self.next_look
+        Ok(look_at < self.next_look)
+    }
+
+    /// Takes in that the engine ended a claim. Returns its hold, if it has one by now.
+    pub(super) fn end(&mut self, claim: ClaimId, reason: &LostReason) -> Option<Arc<Hold>> {
+        let hold = self.forget(claim);
+        if hold.is_none() {
+            self.ended.push_back((claim, reason.clone()));
+            if self.ended.len() > Self::ENDED {
+                self.ended.pop_front();
+            }
+        }
+        hold
+    }
+
+    /// Takes nothing in any more. Returns what was held; all of it is queued for withdrawal.
+    pub(super) fn close(&mut self, now: BootInstant) -> Vec<Arc<Hold>> {
+        self.closed = true;
+        let holds: Vec<_> = self.holds().cloned().collect();
+        for hold in &holds {
+            self.release(&hold.claim(), now);
+        }
+        holds
     }
 
     /// Stops renewing a claim.
@@ -129,16 +171,18 @@ impl Book {
         self.forget(claim.id);
         if self.releases.len() < Self::RELEASES {
             let give_up = now + claim.ttl.as_duration() * 2;
-            self.releases.push_back(Release { claim: Arc::clone(claim), give_up, not_before: now });
+            self.releases.push_back(Release { claim: Arc::clone(claim), give_up, not_before: now, tries: 0 });
         }
         self.next_look = BootInstant::from_nanos(0);
     }
 
     /// Puts back what could not be withdrawn, to be tried again a little later.
     pub(super) fn release_again(&mut self, failed: Vec<Release>, now: BootInstant) {
-        let not_before = now + Duration::from_millis(100);
-        let again = failed.into_iter().filter(|release| release.give_up > now);
-        self.releases.extend(again.map(|release| Release { not_before, ..release }));
+        let again = failed.into_iter().filter(|release| release.give_up > now).map(|release| {
+            let pause = Self::RETRY * 2u32.pow(release.tries.min(6));
+            Release { not_before: now + pause, tries: release.tries + 1, ..release }
+        });
+        self.releases.extend(again);
     }
 
     pub(super) fn is_releasing(&self) -> bool {

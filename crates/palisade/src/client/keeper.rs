@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use palisade_core::{
-    BootInstant, Claim, ClaimId, Clock, ConnectionState, Engine, Error, Name, Renewed, Signal, Withdrawn,
+    BootInstant, Claim, ClaimId, Clock, ConnectionState, Effect, Engine, Error, ErrorKind, Name, Renewed,
+    Result, Signal, Withdrawn,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -66,21 +67,30 @@ impl Keeper {
     }
 
     /// Starts to renew a held claim.
-    pub(super) fn hold(&self, hold: Arc<Hold>) {
+    ///
+    /// # Errors
+    /// If it is lost already: the client was closed, or the engine ended the claim meanwhile.
+    pub(super) fn hold(&self, hold: Arc<Hold>) -> Result<()> {
         let (claim, deadline) = (hold.claim(), hold.deadline());
-        self.enter(&claim, Some(hold), deadline);
+        self.enter(&claim, Some(hold), deadline)
     }
 
-    /// Starts to renew a queued claim.
-    pub(super) fn queue(&self, claim: &Arc<Claim>, until: BootInstant) {
-        self.enter(claim, None, until);
+    /// Starts to renew a queued claim. Errors as [`Keeper::hold`].
+    pub(super) fn queue(&self, claim: &Arc<Claim>, until: BootInstant) -> Result<()> {
+        self.enter(claim, None, until)
     }
 
-    fn enter(&self, claim: &Arc<Claim>, hold: Option<Arc<Hold>>, deadline: BootInstant) {
+    fn enter(&self, claim: &Arc<Claim>, hold: Option<Arc<Hold>>, deadline: BootInstant) -> Result<()> {
         let now = self.shared.clock.now();
-        if self.shared.book.lock().enter(claim, hold, deadline, now) {
-            self.shared.wake.notify_one();
+        match self.shared.book.lock().enter(claim, hold, deadline, now) {
+            Ok(true) => self.shared.wake.notify_one(),
+            Ok(false) => {}
+            Err(LostReason::Closed) => return Err(Error::new(ErrorKind::Closed, "the client was closed")),
+            Err(reason) => {
+                return Err(Error::new(ErrorKind::Lost, format!("lost as soon as it was granted: {reason}")));
+            }
         }
+        Ok(())
     }
 
     /// Stops renewing a claim.
@@ -109,10 +119,10 @@ impl Keeper {
 
     /// Releases everything and ends the task. Guards that still live are lost.
     pub(super) async fn close(&self) {
-        let holds: Vec<_> = self.shared.book.lock().holds().cloned().collect();
+        // Under one lock: whoever is granted something from here on learns that it is too late.
+        let holds = self.shared.book.lock().close(self.shared.clock.now());
         for hold in holds {
             hold.lose(LostReason::Closed);
-            self.release(&hold.claim());
         }
         self.end(Ending::Closed);
         let mut done = self.done.clone();
@@ -154,8 +164,8 @@ struct Round {
 
 /// A call to the engine that has come back.
 enum Flight {
-    Renewed { claims: Vec<Arc<Claim>>, sent: BootInstant, answer: Result<Vec<Renewed>, Error> },
-    Released { releases: Vec<Release>, answer: Result<Vec<Withdrawn>, Error> },
+    Renewed { claims: Vec<Arc<Claim>>, sent: BootInstant, answer: Result<Vec<Renewed>> },
+    Released { releases: Vec<Release>, answer: Result<Vec<Withdrawn>> },
 }
 
 impl Round {
@@ -275,7 +285,9 @@ impl Round {
             Flight::Released { answer: Ok(_), .. } => {}
             Flight::Released { releases, answer: Err(error) } => {
                 tracing::debug!(%error, claims = releases.len(), "release failed");
-                self.shared.book.lock().release_again(releases, now);
+                if error.is_transient() || error.effect() == Effect::Unknown {
+                    self.shared.book.lock().release_again(releases, now);
+                }
             }
         }
     }
@@ -283,9 +295,10 @@ impl Round {
     fn hear(&mut self, signal: Result<Signal, broadcast::error::RecvError>) {
         match signal {
             Ok(Signal::Gone { claim, reason }) => {
-                let hold = self.shared.book.lock().forget(claim);
+                let reason = LostReason::from(reason);
+                let hold = self.shared.book.lock().end(claim, &reason);
                 if let Some(hold) = hold {
-                    hold.lose(reason.into());
+                    hold.lose(reason);
                 }
             }
             Ok(Signal::Connection(state)) => self.connection(state),
