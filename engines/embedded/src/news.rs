@@ -1,9 +1,10 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade_core::{ClaimId, ErrorKind, GoneReason, Signal};
 
 use crate::ledger::{self, Aftermath, Ledger};
-use crate::notice::is_over_soon;
+use crate::notice::is_over_within;
 use crate::session::SessionId;
 use crate::shared::{Shared, Urgency};
 use crate::wake::{self, News, Told, Wake};
@@ -67,9 +68,11 @@ impl Shared {
 
     /// Passes on what was granted to a process that no longer listens.
     fn spawn_unheard(self: &Arc<Self>, session: SessionId, claim: ClaimId) {
+        // Short: if a child keeps the session alive, others wait meanwhile.
+        const PATIENCE: Duration = Duration::from_millis(50);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
-            if is_over_soon(&shared.sessions, session).await {
+            if is_over_within(&shared.sessions, session, PATIENCE).await {
                 shared.reap(session).await;
             } else {
                 let work = move |ledger: &mut Ledger<'_>| ledger.drop_unheard(session, claim);
@@ -80,11 +83,16 @@ impl Shared {
 
     /// Removes a session's claims once it is seen to be over.
     pub(crate) fn spawn_reaping(self: &Arc<Self>, session: SessionId) {
+        // It closed its file, so the lock goes too; a busy machine may take its time.
+        const PATIENCE: Duration = Duration::from_secs(5);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
-            if is_over_soon(&shared.sessions, session).await {
+            if is_over_within(&shared.sessions, session, PATIENCE).await {
                 shared.reap(session).await;
             }
+            // It may have let one of ours in and died before it could tell: then there was nothing
+            // left to remove, and nobody else will tell.
+            shared.waiters.tell_all();
         });
     }
 

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -190,7 +191,8 @@ async fn listen(instance: Arc<AsyncFd<OwnedFd>>, shared: Weak<Shared>) {
 /// Acts on one event; whether it was a write to a file that is followed.
 fn handle(shared: &Arc<Shared>, number: i32, events: ReadFlags) -> bool {
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-        // Some were lost: ask about everyone.
+        // Some were lost: ask about everyone, and look at everything.
+        shared.waiters.tell_all();
         for session in shared.notices.all_sessions() {
             shared.spawn_reaping(session);
         }
@@ -204,24 +206,46 @@ fn handle(shared: &Arc<Shared>, number: i32, events: ReadFlags) -> bool {
     events.contains(ReadFlags::MODIFY)
 }
 
-/// Waits until a session that just closed its lock file is seen to be over.
+/// Waits until a session that just closed its lock file is seen to be over, but not longer than
+/// `limit`.
 ///
 /// The kernel tells of the close a moment before it drops the lock, so that the first look may
 /// come too early.
-pub(crate) async fn is_over_soon(sessions: &Sessions, session: SessionId) -> bool {
+pub(crate) async fn is_over_within(sessions: &Sessions, session: SessionId, limit: Duration) -> bool {
     const YIELDS: usize = 200;
-    const NAPS: usize = 50;
+    const LONGEST_NAP: Duration = Duration::from_millis(100);
     for _ in 0..YIELDS {
         if sessions.is_dead(session) {
             return true;
         }
         tokio::task::yield_now().await;
     }
-    for _ in 0..NAPS {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    let (start, mut nap) = (Instant::now(), Duration::from_millis(1));
+    while start.elapsed() < limit {
+        tokio::time::sleep(nap).await;
         if sessions.is_dead(session) {
             return true;
         }
+        nap = LONGEST_NAP.min(nap + nap / 8 + Duration::from_micros(100));
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lock_that_goes_late_is_waited_for_and_one_that_stays_is_not_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let sessions = Sessions::new(folder.path().to_owned());
+        let (id, file) = sessions.start().unwrap();
+        assert!(!is_over_within(&sessions, id, Duration::from_millis(20)).await);
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(file);
+        };
+        let over = is_over_within(&sessions, id, Duration::from_secs(10));
+        assert!(futures::future::join(over, ends).await.0);
+    }
 }

@@ -115,16 +115,19 @@ impl Shared {
         entered: Entered<'_>,
         work: impl FnOnce(&mut Ledger<'_>) -> Step<T>,
     ) -> Result<T> {
-        let scene = Scene {
+        let (outcome, after) = entered.store.transact(&self.scene(), work)?;
+        drop(entered);
+        self.attend_to(after);
+        Ok(outcome)
+    }
+
+    pub(crate) fn scene(&self) -> Scene<'_> {
+        Scene {
             namespace: &self.namespace,
             session: self.session,
             sessions: &self.sessions,
             notes: &self.notes,
-        };
-        let (outcome, after) = entered.store.transact(&scene, work)?;
-        drop(entered);
-        self.attend_to(after);
-        Ok(outcome)
+        }
     }
 
     fn try_enter(&self) -> Option<Entered<'_>> {

@@ -88,6 +88,29 @@ mod tests {
     use crate::{EmbeddedConfig, EmbeddedEngine};
 
     #[tokio::test]
+    async fn one_who_was_let_in_by_a_process_that_died_before_telling_it_is_not_left_asleep() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || EmbeddedEngine::open(EmbeddedConfig::new(folder.path()));
+        let (holder, waiter) = (open().await.unwrap(), open().await.unwrap());
+        let owner = Arc::new(Owner::this_process());
+        let claim = || {
+            let name = Name::new("r").unwrap();
+            Arc::new(Claim::new(name, Mode::Exclusive, Ttl::default(), Arc::clone(&owner)))
+        };
+        let (held, queued) = (claim(), claim());
+        assert!(matches!(holder.claim(&held).await.unwrap(), Claimed::Granted(_)));
+        assert!(matches!(waiter.claim(&queued).await.unwrap(), Claimed::Queued(_)));
+        let mut waiting = pin!(waiter.wait(&queued));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        // The release is committed, and nobody is told.
+        let shared = &holder.shared;
+        shared.store.lock().transact(&shared.scene(), |ledger| ledger.withdraw_all(&[held])).unwrap();
+        drop(holder);
+        let outcome = tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap();
+        assert!(matches!(outcome.unwrap(), Waited::Granted(_)));
+    }
+
+    #[tokio::test]
     async fn a_death_is_noticed_also_where_the_kernel_does_not_tell() {
         let folder = tempfile::tempdir().unwrap();
         let open = || EmbeddedEngine::open(EmbeddedConfig::new(folder.path()));

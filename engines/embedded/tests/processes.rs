@@ -27,6 +27,7 @@ fn role() {
             "hold" => hold(&engine).await,
             "renew" => renew(&engine).await,
             "wait" => wait(&engine).await,
+            "spin" => spin(&engine).await,
             "run" => run_a_command(&engine).await,
             "count" => count(&engine, Path::new(&folder)).await,
             other => panic!("no role {other}"),
@@ -51,6 +52,18 @@ async fn renew(engine: &dyn Engine) {
             println!("\ngone");
             return;
         }
+    }
+}
+
+/// Takes and gives back as fast as it can.
+async fn spin(engine: &dyn Engine) {
+    println!("\nready");
+    loop {
+        let claim = Arc::new(claim_for("r", Mode::Exclusive, Duration::from_secs(15)));
+        if let Claimed::Queued(_) = engine.claim(&claim).await.unwrap() {
+            waited(engine.wait(&claim).await.unwrap());
+        }
+        engine.withdraw(&[claim]).await.unwrap();
     }
 }
 
@@ -159,6 +172,32 @@ async fn a_killed_holders_lock_passes_on_at_once() {
     times.sort_unstable();
     println!("after kill -9: {times:?}");
     assert!(times[2] < Duration::from_millis(500), "{times:?}");
+}
+
+/// Whatever the process was in the middle of, also between a release and telling of it.
+#[tokio::test]
+async fn a_process_that_is_killed_at_any_moment_leaves_nobody_asleep() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    for round in 0..80 {
+        let busy = Process::start("spin", folder.path());
+        busy.says("ready");
+        let killing = tokio::task::spawn_blocking(move || {
+            // Not the same moment each time.
+            (0..round * 5_000).for_each(|_| std::hint::spin_loop());
+            drop(busy);
+        });
+        while !killing.is_finished() {
+            let claim = Arc::new(claim_for("r", Mode::Exclusive, Duration::from_secs(15)));
+            if let Claimed::Queued(_) = engine.claim(&claim).await.unwrap() {
+                let turn = tokio::time::timeout(Duration::from_secs(5), engine.wait(&claim)).await;
+                waited(turn.unwrap_or_else(|_| panic!("round {round}: asleep")).unwrap());
+            }
+            engine.withdraw(&[claim]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        killing.await.unwrap();
+    }
 }
 
 #[tokio::test]
