@@ -38,14 +38,18 @@ pub async fn connect(url: &str) -> Result<Client> {
 
 /// The embedded engine in the user's state folder: what `palisade` uses unless told otherwise.
 ///
+/// `$XDG_STATE_HOME/palisade`, or `$HOME/.local/state/palisade`. As the XDG rules say, a relative
+/// path counts as not set: it would name another folder in every working directory.
+///
 /// # Errors
 /// [`ErrorKind::Invalid`] if neither `XDG_STATE_HOME` nor `HOME` is set.
 pub fn default_url() -> Result<String> {
-    let state = std::env::var_os("XDG_STATE_HOME")
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")))
-        .ok_or_else(|| invalid("no engine was named, and neither XDG_STATE_HOME nor HOME is set; name one, such as file:/var/lib/palisade"))?;
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            invalid("no engine was named, and neither XDG_STATE_HOME nor HOME is set to an absolute path; name one, such as file:/var/lib/palisade")
+        })?;
     let folder = state.join("palisade");
     let folder =
         folder.to_str().ok_or_else(|| invalid("the state folder's path is not UTF-8; name an engine"))?;
@@ -180,6 +184,11 @@ async fn open_embedded(
         Some(_) => return Err(invalid("a file: URL names no host; write file:/folder or file:relative")),
         None => &url.rest,
     };
+    if folder.starts_with('~') {
+        return Err(invalid(
+            "a ~ in a file: URL is not expanded; write $HOME, or ./~ for a folder of that name",
+        ));
+    }
     if folder.is_empty() {
         return Err(invalid("a file: URL names a folder, such as file:/var/lib/palisade"));
     }
@@ -235,6 +244,7 @@ mod tests {
     fn a_file_url_names_a_folder_of_this_host() {
         assert!(problem("file:").contains("folder"));
         assert!(problem("file://host/x").contains("host"));
+        assert!(problem("file:~/x").contains("$HOME"));
         assert!(problem("file:/tmp/x?sync=maybe").contains("full"));
     }
 
