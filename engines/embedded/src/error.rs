@@ -1,3 +1,4 @@
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
@@ -43,6 +44,9 @@ impl Fault {
     }
 }
 
+/// What to do with a database that cannot be read.
+const PUT_ASIDE: &str = "stop the programs that use the folder and put the file aside (claims.db is made anew, registers.db must come from a backup)";
+
 /// Says what a failed system call on `path` means.
 pub(crate) fn of_io(problem: impl Into<io::Error>, doing: &str, path: &Path) -> Error {
     let problem = problem.into();
@@ -57,6 +61,7 @@ pub(crate) fn of_io(problem: impl Into<io::Error>, doing: &str, path: &Path) -> 
         Some(Errno::NOTDIR | Errno::EXIST) => {
             (ErrorKind::Invalid, "; a file is in the way, give the path of a folder")
         }
+        Some(Errno::ISDIR) => (ErrorKind::Corrupt, "; a folder is in the way of a file, move it away"),
         Some(Errno::NAMETOOLONG | Errno::LOOP | Errno::INVAL) => {
             (ErrorKind::Invalid, "; choose another folder")
         }
@@ -70,6 +75,12 @@ pub(crate) fn of_io(problem: impl Into<io::Error>, doing: &str, path: &Path) -> 
 
 fn of_sqlite(problem: rusqlite::Error, file: &Path) -> Error {
     let shown = file.display();
+    // SQLite says only that it cannot open a file; the system says why.
+    if problem.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+        && let Err(cause) = OpenOptions::new().read(true).write(true).open(file)
+    {
+        return of_io(cause, "open", file);
+    }
     let unreadable = matches!(
         problem,
         rusqlite::Error::FromSqlConversionFailure(..)
@@ -80,15 +91,10 @@ fn of_sqlite(problem: rusqlite::Error, file: &Path) -> Error {
         None if unreadable => {
             (ErrorKind::Corrupt, format!("{shown} holds a row that Palisade did not write: {problem}"))
         }
-        Some(ErrorCode::DatabaseCorrupt) => (
-            ErrorKind::Corrupt,
-            format!(
-                "{shown} is damaged; stop the programs that use the folder and put the file aside (claims.db is made anew, registers.db must come from a backup)"
-            ),
-        ),
+        Some(ErrorCode::DatabaseCorrupt) => (ErrorKind::Corrupt, format!("{shown} is damaged; {PUT_ASIDE}")),
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::Corrupt,
-            format!("{shown} is no database; it was overwritten, or is another program's"),
+            format!("{shown} is no database: it was overwritten, or is another program's; {PUT_ASIDE}"),
         ),
         Some(ErrorCode::DiskFull) => (ErrorKind::Full, full(file)),
         Some(ErrorCode::SystemIoFailure) if has_no_room(file) => (ErrorKind::Full, full(file)),

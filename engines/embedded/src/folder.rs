@@ -15,6 +15,9 @@ use crate::error::{error, of_io};
 const FORMAT: u32 = 1;
 const FORMAT_MAGIC: &str = "palisade-embedded";
 
+/// The longest path of a folder: SQLite opens no file whose path has 512 bytes.
+const MAX_PATH: usize = 480;
+
 /// A folder that was checked: it exists, lies on a local file system, and is of our format or
 /// still empty.
 #[derive(Debug)]
@@ -166,7 +169,15 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     if text.contains('\0') {
         return Err(error(ErrorKind::Invalid, "the folder's path holds a NUL character"));
     }
-    std::path::absolute(path).map_err(|problem| of_io(problem, "resolve", path))
+    let path = std::path::absolute(path).map_err(|problem| of_io(problem, "resolve", path))?;
+    if path.as_os_str().len() > MAX_PATH {
+        let message = format!(
+            "the folder's path has at most {MAX_PATH} bytes, this one has {}",
+            path.as_os_str().len()
+        );
+        return Err(error(ErrorKind::Invalid, message));
+    }
+    Ok(path)
 }
 
 fn make(path: &Path) -> Result<()> {

@@ -61,6 +61,23 @@ async fn a_folder_is_made_for_its_user_only_and_a_long_path_works() {
 }
 
 #[tokio::test]
+async fn what_sqlite_cannot_open_says_why() {
+    let base = tempfile::tempdir().unwrap();
+    let error = EmbeddedEngine::open(EmbeddedConfig::new(
+        base.path().join("x".repeat(200)).join("y".repeat(200)).join("z".repeat(200)),
+    ))
+    .await
+    .unwrap_err();
+    assert_error(&error, ErrorKind::Invalid, "at most 480 bytes");
+    let folder = base.path().join("f");
+    drop(open(&folder).await);
+    remove_database(&folder.join("claims.db"));
+    fs::create_dir(folder.join("claims.db")).unwrap();
+    let error = EmbeddedEngine::open(EmbeddedConfig::new(&folder)).await.unwrap_err();
+    assert_error(&error, ErrorKind::Corrupt, "a folder is in the way");
+}
+
+#[tokio::test]
 async fn another_format_or_another_programs_files_are_left_alone() {
     for (file, content, says) in [
         ("FORMAT", &b"palisade-embedded 2\n"[..], "made by a newer palisade"),
