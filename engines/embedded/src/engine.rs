@@ -61,9 +61,10 @@ impl Drop for EmbeddedEngine {
         self.shared.shut();
         self.receiver.abort();
         self.lifeline = None;
-        // Not over if a child still has the descriptor: then the claims stay until it ends, or
-        // their TTL does.
-        if self.shared.sessions.is_dead(self.shared.session) {
+        // Claims may be left: then the files stay too, so that the next one who opens the folder
+        // finds them. Not over if a child still has the descriptor: then the claims stay until it
+        // ends, or their TTL does.
+        if self.shared.is_spare() && self.shared.sessions.is_dead(self.shared.session) {
             self.shared.sessions.remove(self.shared.session);
         }
     }
@@ -180,16 +181,19 @@ impl Engine for EmbeddedEngine {
         if !self.shared.shut() {
             return;
         }
-        // What was asked for before is still done first, so nothing is left behind it.
-        let spare = self.shared.worker.is_idle() && self.shared.notes.is_empty();
-        if !spare {
-            let session = self.shared.session;
+        self.receiver.abort();
+        let (session, sessions) = (self.shared.session, &self.shared.sessions);
+        if !self.shared.is_spare() {
+            // What was asked for before is still done first, so nothing is left behind it.
             let ended = self.shared.decide_later(Urgency::Heavy, move |ledger| ledger.reap(&[session])).await;
             if let Err(problem) = ended {
                 tracing::warn!(%problem, "could not end the session in order; its claims pass on as after a crash");
+                if let Some(lifeline) = &self.lifeline {
+                    sessions.abandon(session, lifeline);
+                }
+                return;
             }
         }
-        self.receiver.abort();
-        self.shared.sessions.remove(self.shared.session);
+        sessions.remove(session);
     }
 }

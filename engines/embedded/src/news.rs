@@ -24,8 +24,10 @@ impl Shared {
 
     fn pass_on(self: &Arc<Self>, wake: Wake) {
         if wake.session != self.session {
-            if self.post.tell(&wake) == Told::NobodyThere {
-                self.spawn_unheard(wake.session, wake.claim);
+            match self.post.tell(&wake) {
+                Told::Yes => {}
+                Told::NobodyThere => self.spawn_unheard(wake.session, Some(wake.claim)),
+                Told::Unknown => self.spawn_unheard(wake.session, None),
             }
             return;
         }
@@ -66,15 +68,16 @@ impl Shared {
         }
     }
 
-    /// Passes on what was granted to a process that no longer listens.
-    fn spawn_unheard(self: &Arc<Self>, session: SessionId, claim: ClaimId) {
+    /// Passes on the claims of a session that did not hear and is over; if a child keeps it alive,
+    /// the one that was granted to a process that no longer listens, if there is such a one.
+    fn spawn_unheard(self: &Arc<Self>, session: SessionId, granted: Option<ClaimId>) {
         // Short: if a child keeps the session alive, others wait meanwhile.
         const PATIENCE: Duration = Duration::from_millis(50);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
             if is_over_within(&shared.sessions, session, PATIENCE).await {
                 shared.reap(session).await;
-            } else {
+            } else if let Some(claim) = granted {
                 let work = move |ledger: &mut Ledger<'_>| ledger.drop_unheard(session, claim);
                 let _ = shared.decide(Urgency::Normal, work).await;
             }

@@ -106,6 +106,13 @@ impl Sessions {
         let _ = fs::remove_file(self.lock_path(id));
     }
 
+    /// Ends a session that could not remove its claims. Its files stay, so that they are found.
+    pub(crate) fn abandon(&self, id: SessionId, lifeline: &File) {
+        let _ = flock(lifeline, FlockOperation::Unlock);
+        // Those who watch it are told of a writer's close, and nothing else.
+        let _ = OpenOptions::new().write(true).open(self.lock_path(id));
+    }
+
     /// Up to `limit` sessions that are over but left their files. Asks about a bounded number, so
     /// that opening a folder costs the same however many share it.
     pub(crate) fn dead(&self, limit: usize) -> Vec<SessionId> {

@@ -70,6 +70,9 @@ impl Shared {
         if urgency != Urgency::Heavy
             && let Some(entered) = self.try_enter()
         {
+            // Again, under the lock: the engine may have been closed since, and then found nothing
+            // to remove.
+            self.check_open()?;
             return self.run(entered, work);
         }
         self.decide_later(urgency, work).await
@@ -89,7 +92,14 @@ impl Shared {
             if urgency == Urgency::Abandonable && answer.is_closed() {
                 return;
             }
-            let _ = answer.send(shared.enter().and_then(|entered| shared.run(entered, work)));
+            let decided = shared.enter().and_then(|entered| {
+                if urgency == Urgency::Abandonable {
+                    // Nothing new once the engine is closed, which removes what was there.
+                    shared.check_open()?;
+                }
+                shared.run(entered, work)
+            });
+            let _ = answer.send(decided);
         })?;
         match tokio::time::timeout(self.call_timeout, result).await {
             Ok(Ok(result)) => result,
@@ -183,6 +193,12 @@ impl Shared {
         self.notices.changes.send_modify(|count| *count += 1);
         self.waiters.tell_all();
         true
+    }
+
+    /// Whether an engine that was shut has nothing left to do: no claim that it knows of, none
+    /// being made. Whoever takes the lock after this look finds the engine closed.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.worker.is_idle() && self.store.try_lock().is_some() && self.notes.is_empty()
     }
 
     fn timed_out(&self) -> Error {

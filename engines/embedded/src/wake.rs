@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +36,10 @@ pub(crate) enum News {
 pub(crate) enum Told {
     /// It will see it: in the message, or because so many lie before it that it looks at all.
     Yes,
-    /// Nobody listens there any more.
+    /// Nobody listens there any more: the process has ended, or at least its engine.
     NobodyThere,
+    /// It could not be told, which says nothing about whether it lives.
+    Unknown,
 }
 
 /// A message as it travels: the kind, then the claim's id. Only a hint; rows are the truth.
@@ -75,16 +78,35 @@ impl Post {
     }
 
     pub(crate) fn tell(&self, wake: &Wake) -> Told {
+        const TRIES: usize = 3;
         let (message, path) = (encode(wake), self.paths.of(wake.session));
-        let mut sent = self.socket.send_to(&message, &path);
+        let mut told = self.send(&message, &path);
+        for _ in 1..TRIES {
+            if told.is_ok() {
+                break;
+            }
+            told = self.send(&message, &path);
+        }
+        told.unwrap_or_else(|problem| {
+            tracing::warn!(%problem, session = ?wake.session, "could not tell another process that something changed; it finds out by itself within a TTL");
+            Told::Unknown
+        })
+    }
+
+    fn send(&self, message: &Message, path: &Path) -> io::Result<Told> {
+        let mut sent = self.socket.send_to(message, path);
         if is_full(&sent) {
             // Either the receiver has more than it can hold, and looks at everything, or our own
             // buffer is full of what stopped processes do not read. A fresh socket tells.
-            sent = sender().and_then(|socket| socket.send_to(&message, &path));
+            sent = sender().and_then(|socket| socket.send_to(message, path));
         }
-        match sent.map_err(|problem| Errno::from_io_error(&problem)) {
-            Err(Some(Errno::CONNREFUSED | Errno::NOENT)) => Told::NobodyThere,
-            _ => Told::Yes,
+        let Err(problem) = sent else { return Ok(Told::Yes) };
+        match Errno::from_io_error(&problem) {
+            Some(Errno::AGAIN) => Ok(Told::Yes),
+            Some(Errno::CONNREFUSED) => Ok(Told::NobodyThere),
+            // Cleaned away after its end, or deleted under one who lives.
+            Some(Errno::NOENT) => Ok(Told::Unknown),
+            _ => Err(problem),
         }
     }
 }
@@ -120,7 +142,11 @@ impl SocketPaths {
 
     pub(crate) fn bind(&self, id: SessionId) -> Result<UnixDatagram> {
         let bind = || -> io::Result<UnixDatagram> {
-            let socket = UnixDatagram::bind(self.of(id))?;
+            let path = self.of(id);
+            let socket = UnixDatagram::bind(&path)?;
+            // Root may use a user's folder, who must then be able to tell it. The folder itself
+            // keeps others out, and a message is only a hint.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
@@ -217,8 +243,34 @@ mod tests {
             assert_eq!(decode(&buffer[..length]), Some((LOOK, wake.claim)));
             drop(socket);
             assert_eq!(post.tell(&wake), Told::NobodyThere);
-            fs::remove_file(sessions.socket_path(id)).unwrap();
-            assert_eq!(post.tell(&wake), Told::NobodyThere);
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_neither_told_nor_dead() {
+        let (_folder, sessions) = sessions_below(0);
+        let (id, _file) = sessions.start().unwrap();
+        let paths = SocketPaths::new(&sessions).unwrap();
+        let _socket = paths.bind(id).unwrap();
+        let post = Post::new(paths).unwrap();
+        let wake = Wake { session: id, claim: ClaimId::random(), news: News::Look };
+        let path = sessions.socket_path(id);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(post.tell(&wake), Told::Unknown);
+        // A way that leads nowhere, as an example of any other error.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert_eq!(post.tell(&wake), Told::Unknown);
+    }
+
+    /// Root in a user's folder: the user must be able to tell it.
+    #[test]
+    fn a_session_can_be_told_by_whoever_may_enter_the_folder() {
+        for depth in [0, 12] {
+            let (_folder, sessions) = sessions_below(depth);
+            let (id, _file) = sessions.start().unwrap();
+            let _socket = SocketPaths::new(&sessions).unwrap().bind(id).unwrap();
+            let mode = fs::metadata(sessions.socket_path(id)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o666);
         }
     }
 

@@ -208,6 +208,82 @@ async fn more_wake_ups_at_once_than_a_socket_holds_are_not_lost() {
 }
 
 #[tokio::test]
+async fn a_grant_to_one_whose_socket_was_deleted_is_not_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
+    let (held, _) = take(&one, "r").await;
+    let queued = exclusive("r");
+    assert!(matches!(two.claim(&queued).await.unwrap(), Claimed::Queued(_)));
+    for file in std::fs::read_dir(folder.path().join("sessions")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "sock") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    one.withdraw(&[held]).await.unwrap();
+    let end = std::time::Instant::now() + Duration::from_millis(300);
+    while std::time::Instant::now() < end {
+        let renewed = two.renew(std::slice::from_ref(&queued)).await.unwrap();
+        assert!(matches!(renewed[..], [Renewed::Valid { .. }]), "{renewed:?}");
+        tokio::task::yield_now().await;
+    }
+    waited(two.wait(&queued).await.unwrap());
+}
+
+fn rows(folder: &std::path::Path) -> u32 {
+    let db = rusqlite::Connection::open(folder.join("claims.db")).unwrap();
+    db.query_row("SELECT count(*) FROM claim", [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn claims_that_nobody_asks_for_again_do_not_outlive_the_next_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = open(folder.path()).await;
+    for number in 0..5 {
+        take(&one, &format!("r{number}")).await;
+    }
+    drop(one);
+    assert_eq!(rows(folder.path()), 5);
+    open(folder.path()).await.close().await;
+    assert_eq!(rows(folder.path()), 0);
+    assert_eq!(std::fs::read_dir(folder.path().join("sessions")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_could_not_end_in_order_ends_as_after_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = EmbeddedConfig::new(folder.path()).call_timeout(Duration::from_millis(200));
+    let (one, two) = (EmbeddedEngine::open(config).await.unwrap(), open(folder.path()).await);
+    take(&one, "r").await;
+    take(&one, "q").await;
+    let queued = exclusive("r");
+    assert!(matches!(two.claim(&queued).await.unwrap(), Claimed::Queued(_)));
+    let stuck = std::fs::File::open(folder.path().join("write.lock")).unwrap();
+    rustix::fs::flock(&stuck, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    within("closing", one.close()).await;
+    assert!(std::fs::read_dir(folder.path().join("sessions")).unwrap().count() > 2, "nobody would clean up");
+    drop(stuck);
+    // Although the engine value and its descriptor are still there.
+    waited(within("the hand-over", two.wait(&queued)).await.unwrap());
+    drop(one);
+    assert_eq!(rows(folder.path()), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_runs_into_the_closing_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..200 {
+        let engine = Arc::new(open(folder.path()).await);
+        let busy = Arc::clone(&engine);
+        let claims = tokio::spawn(async move { while busy.claim(&exclusive("r")).await.is_ok() {} });
+        let closes = tokio::spawn(async move { engine.close().await });
+        within("the claims", claims).await.unwrap();
+        within("the closing", closes).await.unwrap();
+        assert_eq!(rows(folder.path()), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_floor_lifts_the_token_also_of_one_who_waited_and_of_one_who_asks_again() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path()).await;
