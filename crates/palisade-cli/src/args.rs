@@ -91,22 +91,24 @@ pub(crate) struct Run {
     /// Do not wait at all
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// How long a crash can hold others up; renewed while the command runs
+    /// How long a crash can hold others up, 50ms to 24h, 15s unless given; renewed while the command
+    /// runs
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// Hold it together with others who share it
     #[arg(long, conflicts_with_all = ["slots", "at_least", "and"])]
     pub(crate) shared: bool,
-    /// Hold one of N slots
+    /// Hold one of N slots, at least 1
     #[arg(long, value_name = "N", conflicts_with_all = ["at_least", "and"])]
     pub(crate) slots: Option<u32>,
     /// Hold this one too: all or nothing; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "at_least")]
     pub(crate) and: Vec<String>,
-    /// Let no other run begin within this time of this one's beginning: cron without doubles
+    /// Begin no sooner than this after the last run with --at-least began, also if that one failed:
+    /// cron without doubles. A run without this option does not look
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
-    /// Stop the command after this time
+    /// Stop the command after this time: TERM, KILL 5s later, exit code 76
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_most: Option<Duration>,
     /// The command and its arguments
@@ -125,7 +127,7 @@ pub(crate) struct Elect {
     /// Stand again when deposed and when the command has ended, until asked to end
     #[arg(long)]
     pub(crate) forever: bool,
-    /// How long a crash can leave everyone without a leader
+    /// How long a crash can leave everyone without a leader, 50ms to 24h, 15s unless given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// The command and its arguments
@@ -217,12 +219,17 @@ pub(crate) struct Put {
     /// Only if the version is this one
     #[arg(long, value_name = "V")]
     pub(crate) version: Option<Version>,
-    /// Only if no later holder than this one has written, as in $PALISADE_TOKEN
+    /// Only if no later holder than this one has written, as in $PALISADE_TOKEN; a write without
+    /// this option is not fenced, and passes
     #[arg(long, value_name = "TOKEN")]
     pub(crate) fence: Option<Token>,
     /// The slot of the token, as in $PALISADE_SLOT
     #[arg(long, value_name = "N", requires = "fence")]
     pub(crate) fence_slot: Option<u32>,
+    /// Make the fence follow this engine's tokens from now on: after a move from another engine, or
+    /// after its token file was lost
+    #[arg(long, requires = "fence")]
+    pub(crate) rebase: bool,
     /// Let the value go away by itself
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) expires: Option<Duration>,

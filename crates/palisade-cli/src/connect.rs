@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use palisade::{Client, Demand};
+use palisade::{Client, Demand, Reach};
 
 use crate::args::Global;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, complain};
 
 /// Connects as the options say. `doing` labels the client for those who wait, unless one was given.
 pub(crate) async fn connect(global: &Global, doing: Option<&OsStr>) -> Outcome<Client> {
@@ -28,7 +28,11 @@ pub(crate) async fn connect(global: &Global, doing: Option<&OsStr>) -> Outcome<C
     if let Some(trace) = std::env::var("TRACEPARENT").ok().filter(|trace| !trace.is_empty()) {
         builder = builder.trace(trace);
     }
-    Ok(builder.connect(&url).await?)
+    let client = builder.connect(&url).await?;
+    if client.profile().reach == Reach::Process {
+        complain("this engine lives in this process only: it keeps nobody else out, and nothing is kept");
+    }
+    Ok(client)
 }
 
 /// Ends the connection, without waiting for an engine that does not answer: the end of this

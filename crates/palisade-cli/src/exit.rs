@@ -85,7 +85,11 @@ impl From<palisade::Error> for Failure {
         let mut message = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
-            let _ = write!(message, ": {cause}");
+            let cause_text = cause.to_string();
+            // Many messages say their cause already.
+            if !message.contains(&cause_text) {
+                let _ = write!(message, ": {cause_text}");
+            }
             source = cause.source();
         }
         Self::new(code_of(error.kind()), message)
@@ -95,11 +99,9 @@ impl From<palisade::Error> for Failure {
 fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         // A conflict is a contradiction between what two callers ask for: one of them is wrong.
-        ErrorKind::Invalid
-        | ErrorKind::Unsupported
-        | ErrorKind::Conflict
-        | ErrorKind::WouldDeadlock
-        | ErrorKind::SourceMismatch => USAGE,
+        ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::Conflict | ErrorKind::WouldDeadlock => USAGE,
+        // A token of another source is refused as a stale one is.
+        ErrorKind::SourceMismatch => NO,
         ErrorKind::Unavailable
         | ErrorKind::Timeout
         | ErrorKind::Denied

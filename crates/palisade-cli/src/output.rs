@@ -63,9 +63,13 @@ pub(crate) fn age(age: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// What others wrote, without control characters: it must not drive this terminal.
+/// What others wrote, without characters that drive a terminal or hide among others.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    let hides = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    text.chars().map(|letter| if hides(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
 /// Who it is: `host/pid label`.

@@ -96,14 +96,26 @@ async fn whom(client: &Client, names: &[&str]) -> Option<ResourceView> {
     None
 }
 
+/// By whom one was turned away; they may have gone since.
+pub(crate) async fn by_whom(client: &Client, names: &[&str]) -> String {
+    match whom(client, names).await {
+        Some(view) => format!("held by {}", holders(&view)),
+        None => "held by others".to_owned(),
+    }
+}
+
 fn describe(client: &Client, view: &ResourceView) -> String {
     let ahead = view.waiters.iter().take_while(|waiter| waiter.owner.client != client.owner().client).count();
+    let ahead = if ahead == 0 { String::new() } else { format!(", {ahead} ahead") };
+    format!("waiting for {}: held by {}{ahead}", printable(view.resource.as_str()), holders(view))
+}
+
+fn holders(view: &ResourceView) -> String {
     let mut holders: Vec<String> = view.holders.iter().take(3).map(holder).collect();
     if view.holders.len() > holders.len() {
         holders.push(format!("{} more", view.holders.len() - holders.len()));
     }
-    let ahead = if ahead == 0 { String::new() } else { format!(", {ahead} ahead") };
-    format!("waiting for {}: held by {}{ahead}", printable(view.resource.as_str()), holders.join(", "))
+    holders.join(", ")
 }
 
 fn holder(claim: &ClaimView) -> String {

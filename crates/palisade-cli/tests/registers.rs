@@ -72,3 +72,17 @@ fn a_value_can_expire() {
     assert_eq!(sandbox.code(["put", "k", "v", "--expires", "1s"]), 0);
     until("the value to expire", || sandbox.code(["get", "k"]) == 1);
 }
+
+#[test]
+fn a_fence_of_another_source_is_refused_until_it_is_rebased() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.code(["put", "k", "old", "--fence", "50"]), 0);
+    // What the docs tell to do after restoring a backup: tokens then come from a new source.
+    std::fs::remove_file(sandbox.path("engine/tokens")).unwrap();
+    let refused = sandbox.run(["put", "k", "new", "--fence", "7"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("rebased"), "{}", stderr(&refused));
+    assert_eq!(sandbox.code(["put", "k", "new", "--fence", "7", "--rebase"]), 0);
+    assert_eq!(sandbox.code(["put", "k", "late", "--fence", "6"]), 1);
+    assert_eq!(sandbox.code(["put", "k", "newer", "--fence", "8"]), 0);
+}

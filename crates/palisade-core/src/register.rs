@@ -314,7 +314,7 @@ fn fence_refusal(fence: &Fence, token: &FencingToken, strict: bool) -> Result<Op
         Err(FenceRefusal::OtherSource { current }) => Err(Error::new(
             ErrorKind::SourceMismatch,
             format!(
-                "this fence follows tokens of {current:?}, the token comes from {:?}; the two do not compare until the fence is rebased",
+                "this fence follows tokens of {current}, the token comes from {}; the two do not compare until the fence is rebased",
                 token.source
             ),
         )),

@@ -45,8 +45,8 @@ pub use connect::{EngineInfo, connect, default_url, engines};
 pub use guard::{Guard, LostReason, Released};
 pub use palisade_core::{
     BootInstant, ClaimId, ClaimView, Clock, Condition, ConnectionState, Demand, Effect, Engine, Entry, Error,
-    ErrorKind, Evicted, FencingToken, Mode, Name, Owner, Profile, Refusal, RefusalReason, ResourceView,
-    Result, SystemClock, Token, Ttl, Version, WatchEvent, Written,
+    ErrorKind, Evicted, FencingToken, Mode, Name, Owner, Profile, Reach, Refusal, RefusalReason,
+    ResourceView, Result, SystemClock, Token, Ttl, Version, WatchEvent, Written,
 };
 pub use recipes::{
     Barrier, BarrierGuard, Election, Latch, Leader, Leadership, Many, ManyGuard, Mutex, MutexGuard, Once,

@@ -21,7 +21,11 @@ pub(crate) async fn put(global: &Global, args: Put) -> Outcome {
         condition = condition.version(version);
     }
     if let Some(token) = args.fence {
-        condition = condition.token(fencing_token(&client, token, args.fence_slot));
+        let token = fencing_token(&client, token, args.fence_slot);
+        if args.rebase {
+            register.rebase_to(token.clone()).await.map_err(palisade::Error::from)?;
+        }
+        condition = condition.token(token);
     }
     let written = match args.expires {
         None => register.write(value, condition).await?,

@@ -7,7 +7,7 @@ use crate::connect::{connect, leave};
 use crate::exit::{Failure, LOST, NOT_OBTAINED, Outcome, SOFTWARE, by_signal};
 use crate::held::Held;
 use crate::process::{Ended, Job, Signals, supervise};
-use crate::waiting::{Waited, wait_for};
+use crate::waiting::{Waited, by_whom, wait_for};
 
 /// Runs a command while holding a lock.
 pub(crate) async fn run(global: &Global, args: &Run) -> Outcome {
@@ -54,7 +54,10 @@ async fn take(client: &Client, args: &Run, names: &[&str]) -> Outcome<Held> {
     } else {
         many(client, args, names, limit).await?
     };
-    taken.ok_or_else(|| not_obtained(args, "held by others"))
+    match taken {
+        Some(held) => Ok(held),
+        None => Err(not_obtained(args, &by_whom(client, names).await)),
+    }
 }
 
 fn not_obtained(args: &Run, why: &str) -> Failure {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use palisade_core::{
-    Condition, Entry, Error, ErrorKind, Name, Raise, Reading, Result, Selector, WatchEvent, Written,
+    Condition, Entry, Error, ErrorKind, FencingToken, Name, Raise, Reading, Result, Selector, WatchEvent,
+    Written,
 };
 
 pub use self::fenced::{Fenced, Stale};
@@ -149,8 +150,20 @@ impl Register {
         self.open(guard, true).await
     }
 
+    /// As [`Register::rebase`] for a token whose guard lives elsewhere, such as the one that
+    /// `palisade run` exports.
+    ///
+    /// # Errors
+    /// If the engine cannot be reached.
+    pub async fn rebase_to(&self, token: FencingToken) -> Result<Fenced, Stale> {
+        self.open_with(token, true).await
+    }
+
     async fn open(&self, guard: &Guard, rebase: bool) -> Result<Fenced, Stale> {
-        let token = guard.fencing_token();
+        self.open_with(guard.fencing_token(), rebase).await
+    }
+
+    async fn open_with(&self, token: FencingToken, rebase: bool) -> Result<Fenced, Stale> {
         let raise = Raise { token: token.clone(), rebase };
         match self.client.engine().read(&self.name, Some(&raise)).await? {
             Reading::Fresh(opened) => Ok(Fenced::new(self.clone(), token, opened)),
