@@ -31,6 +31,8 @@ struct State {
     instance: Instance,
     sessions: HashMap<SessionId, Watched>,
     by_number: HashMap<i32, SessionId>,
+    /// How many follow each file.
+    followers: HashMap<i32, usize>,
     task: Option<tokio::task::AbortHandle>,
 }
 
@@ -78,13 +80,17 @@ impl Notices {
         Some(Tie { notices: Arc::clone(self), session })
     }
 
-    /// Counts writes to the file at `path` among the changes. False if the kernel will not tell.
-    pub(crate) fn follow(&self, shared: &Arc<Shared>, path: &Path) -> bool {
+    /// Counts writes to the file at `path` among the changes for as long as the following is kept.
+    /// `None` if the kernel will not tell.
+    pub(crate) fn follow(self: &Arc<Self>, shared: &Arc<Shared>, path: &Path) -> Option<Following> {
         let mut state = self.state.lock();
-        let Some(instance) = state.open(shared) else { return false };
-        inotify::add_watch(instance.get_ref(), path, WatchFlags::MODIFY)
+        let instance = state.open(shared)?;
+        let number = inotify::add_watch(instance.get_ref(), path, WatchFlags::MODIFY)
             .inspect_err(|problem| tracing::warn!(%problem, "cannot follow a file; looking at it from time to time instead"))
-            .is_ok()
+            .ok()?;
+        // The kernel has one watch for a file, however often it is asked.
+        *state.followers.entry(number).or_default() += 1;
+        Some(Following { notices: Arc::clone(self), number })
     }
 
     pub(crate) fn stop(&self) {
@@ -93,6 +99,17 @@ impl Notices {
             task.abort();
         }
         state.instance = Instance::Exhausted;
+    }
+
+    /// How many watches the kernel keeps for this engine.
+    #[cfg(test)]
+    pub(crate) fn kernel_watches(&self) -> usize {
+        use std::os::fd::AsRawFd;
+        let state = self.state.lock();
+        let Instance::Open(instance) = &state.instance else { return 0 };
+        let path = format!("/proc/self/fdinfo/{}", instance.get_ref().as_raw_fd());
+        let info = std::fs::read_to_string(path).unwrap_or_default();
+        info.lines().filter(|line| line.starts_with("inotify ")).count()
     }
 
     fn session_of(&self, number: i32) -> Option<SessionId> {
@@ -158,6 +175,29 @@ impl Drop for Tie {
         if let Instance::Open(instance) = &state.instance {
             // Fails if the file is gone, and the watch with it.
             let _ = inotify::remove_watch(instance.get_ref(), number);
+        }
+    }
+}
+
+/// Keeps a file followed.
+#[derive(Debug)]
+pub(crate) struct Following {
+    notices: Arc<Notices>,
+    number: i32,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut state = self.notices.state.lock();
+        let Some(count) = state.followers.get_mut(&self.number) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        state.followers.remove(&self.number);
+        if let Instance::Open(instance) = &state.instance {
+            // Fails if the file is gone, and the watch with it.
+            let _ = inotify::remove_watch(instance.get_ref(), self.number);
         }
     }
 }

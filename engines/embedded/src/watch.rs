@@ -8,6 +8,7 @@ use palisade_core::{
 };
 
 use crate::look;
+use crate::notice::Following;
 use crate::registers::Registers;
 use crate::shared::{Shared, Urgency};
 
@@ -26,14 +27,15 @@ pub(crate) async fn watch(
     // Enlisted before the first look, and one receiver for all of them: a change during a look is
     // still unseen afterwards.
     let news = Arc::new(tokio::sync::Mutex::new(News::new(shared.notices.changes.subscribe())));
-    let told = follow(shared, registers, selector).await?;
+    let following = follow(shared, registers, selector).await?;
     let (shared, registers, selector) = (Arc::clone(shared), Arc::clone(registers), selector.clone());
     let look = move || {
         let (shared, registers, selector) = (Arc::clone(&shared), Arc::clone(&registers), selector.clone());
         async move { look_at(&shared, &registers, &selector).await }
     };
     let changed = move || -> BoxFuture<'static, ()> {
-        let news = Arc::clone(&news);
+        // Kept in here, so that the kernel tells for as long as the stream is there.
+        let (news, told) = (Arc::clone(&news), following.is_some());
         Box::pin(async move {
             let mut news = news.lock().await;
             if told { news.heard().await } else { news.or_after(BLIND).await }
@@ -85,19 +87,23 @@ impl News {
     }
 }
 
-/// Asks the kernel to tell of commits; whether it will.
-async fn follow(shared: &Arc<Shared>, registers: &Arc<Registers>, selector: &Selector) -> Result<bool> {
-    let mut told = true;
+/// Asks the kernel to tell of commits; `None` if it will not tell of all.
+async fn follow(
+    shared: &Arc<Shared>,
+    registers: &Arc<Registers>,
+    selector: &Selector,
+) -> Result<Option<Vec<Following>>> {
+    let mut logs = Vec::new();
     if selector.wants_resources() {
         // The log exists while anyone has the database open.
         shared.read(|_| Ok(()))?;
-        told &= shared.notices.follow(shared, &log_of(&shared.claims));
+        logs.push(log_of(&shared.claims));
     }
     if selector.wants_registers() {
         registers.make().await?;
-        told &= shared.notices.follow(shared, &log_of(registers.path()));
+        logs.push(log_of(registers.path()));
     }
-    Ok(told)
+    Ok(logs.iter().map(|log| shared.notices.follow(shared, log)).collect())
 }
 
 /// The file that SQLite appends every commit to.
@@ -149,7 +155,24 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, selector: &Selector, page: &Pa
 
 #[cfg(test)]
 mod tests {
+    use palisade_core::Engine;
+
     use super::*;
+    use crate::{EmbeddedConfig, EmbeddedEngine};
+
+    #[tokio::test]
+    async fn a_file_is_followed_for_as_long_as_any_stream_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = EmbeddedEngine::open(EmbeddedConfig::new(folder.path())).await.unwrap();
+        let everything = Selector::everything("");
+        let one = engine.watch(&everything).await.unwrap();
+        let two = engine.watch(&Selector::resources("")).await.unwrap();
+        assert_eq!(engine.shared.notices.kernel_watches(), 2);
+        drop(one);
+        assert_eq!(engine.shared.notices.kernel_watches(), 1);
+        drop(two);
+        assert_eq!(engine.shared.notices.kernel_watches(), 0);
+    }
 
     #[tokio::test]
     async fn a_commit_that_is_seen_late_is_looked_for_again() {

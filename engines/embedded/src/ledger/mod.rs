@@ -121,9 +121,9 @@ impl<'a> Ledger<'a> {
     }
 
     /// Whoever moved up to the head of the queue must watch all holders now, not only the one
-    /// before it; unless that one is the only holder.
+    /// before it; unless that one is the only holder. It is not if another waiter between them left.
     fn tell_new_head(&mut self, front: &Front, promoted: bool, waiter_left: bool) {
-        let watches_them_already = promoted && front.holders.len() == 1;
+        let watches_them_already = promoted && !waiter_left && front.holders.len() == 1;
         if let Some(head) = &front.head
             && (promoted || waiter_left)
             && !watches_them_already
@@ -266,4 +266,39 @@ fn check_slots(asked: Mode, in_force: Option<u32>) -> Result<(), Error> {
 
 fn floor(token: Option<Token>) -> u64 {
     token.map_or(0, Token::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use palisade_core::{Claim, Claimed, Engine, Name, Owner, Ttl};
+
+    use super::*;
+    use crate::{EmbeddedConfig, EmbeddedEngine};
+
+    #[tokio::test]
+    async fn one_who_watched_a_waiter_that_left_is_told_although_only_one_came_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = EmbeddedEngine::open(EmbeddedConfig::new(folder.path())).await.unwrap();
+        let (name, owner) = (Name::new("r").unwrap(), Arc::new(Owner::this_process()));
+        let claims: Vec<_> = (0..4)
+            .map(|_| Claim::new(name.clone(), Mode::Exclusive, Ttl::default(), Arc::clone(&owner)))
+            .map(Arc::new)
+            .collect();
+        let [held, first, leaves, last] = &claims[..] else { panic!("four claims") };
+        assert!(matches!(engine.claim(held).await.unwrap(), Claimed::Granted(_)));
+        for claim in [first, leaves, last] {
+            assert!(matches!(engine.claim(claim).await.unwrap(), Claimed::Queued(_)));
+        }
+        let expire_and_leave = |ledger: &mut Ledger<'_>| {
+            ledger.db.execute("UPDATE claim SET expires_ns = 1 WHERE id = ?1", [held.id.as_bytes()])?;
+            ledger.withdraw(&name, leaves.id)
+        };
+        let shared = &engine.shared;
+        let (_, after) = shared.store.lock().transact(&shared.scene(), expire_and_leave).unwrap();
+        let told: Vec<_> = after.wakes.iter().map(|wake| wake.claim).collect();
+        assert!(told.contains(&first.id), "it came in");
+        assert!(told.contains(&last.id), "it watches one who has left");
+    }
 }
