@@ -224,14 +224,61 @@ async fn a_stopped_holder_loses_its_lock_with_its_ttl_and_not_before() {
     holder.signal(rustix::process::Signal::STOP);
     let claim = exclusive("r");
     assert!(matches!(engine.claim(&claim).await.unwrap(), Claimed::Queued(_)));
+    // Before the look, so that a slow machine makes the time that passes longer, not shorter.
+    let start = Instant::now();
     let left = engine.inspect(&Selector::resource(name("r")), &Page::default()).await.unwrap();
     let left = left.resources[0].holders[0].expires_in.unwrap();
-    let start = Instant::now();
     waited(within("the hand-over", engine.wait(&claim)).await.unwrap());
     let passed = start.elapsed();
     assert!(passed + Duration::from_millis(5) > left, "passed on after {passed:?} of {left:?}");
     holder.signal(rustix::process::Signal::CONT);
     holder.says("gone");
+}
+
+/// Whether every thread of the process has come to a stop.
+fn is_stopped(process: &Process) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.child.id())).unwrap();
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    })
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let come_true = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(what, come_true).await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_stopped_while_it_waits_to_write_holds_up_nobody() {
+    use rustix::fs::{FlockOperation, flock};
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path()).await;
+    let file = |name| fs::File::open(folder.path().join(name)).unwrap();
+    let (lock, turn) = (file("write.lock"), file("write.turn"));
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let waits = Process::start("hold", folder.path());
+    let is_taken = || {
+        // Shared, and given back: the process tries again if it came just then.
+        let taken = flock(&turn, FlockOperation::NonBlockingLockShared).is_err();
+        flock(&turn, FlockOperation::Unlock).unwrap();
+        taken
+    };
+    until("the process waits", is_taken).await;
+    waits.signal(rustix::process::Signal::STOP);
+    until("the process has stopped", || is_stopped(&waits)).await;
+    flock(&lock, FlockOperation::Unlock).unwrap();
+    let start = Instant::now();
+    for number in 0..100 {
+        take(&engine, &format!("other-{number}")).await;
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "100 claims took {:?}", start.elapsed());
+    waits.signal(rustix::process::Signal::CONT);
+    waits.says("ready");
 }
 
 #[tokio::test]
