@@ -32,6 +32,7 @@ impl Folder {
         make(&path)?;
         let folder = Self { path };
         folder.check_file_system()?;
+        folder.check_owner()?;
         make(&folder.sessions())?;
         Ok(folder)
     }
@@ -92,6 +93,21 @@ impl Folder {
     /// Makes files that were created here outlive a power loss.
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
+    }
+
+    /// All of one folder run as one user. Another's files would be closed to the rest: `sudo
+    /// palisade ls` must not lock a service out of its own folder, and root is not special here.
+    fn check_owner(&self) -> Result<()> {
+        let stat = rustix::fs::stat(&self.path).map_err(|problem| of_io(problem, "look at", &self.path))?;
+        let (owner, this) = (stat.st_uid, rustix::process::geteuid().as_raw());
+        if owner == this {
+            return Ok(());
+        }
+        let path = self.path.display();
+        let message = format!(
+            "{path} belongs to user {owner} and this process runs as user {this}, whose files would be closed to the others; run it as user {owner}, or choose another folder"
+        );
+        Err(error(ErrorKind::Denied, message))
     }
 
     fn check_file_system(&self) -> Result<()> {

@@ -144,9 +144,8 @@ impl SocketPaths {
         let bind = || -> io::Result<UnixDatagram> {
             let path = self.of(id);
             let socket = UnixDatagram::bind(&path)?;
-            // Root may use a user's folder, who must then be able to tell it. The folder itself
-            // keeps others out, and a message is only a hint.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+            // Whatever the umask leaves: one user, and all of that user's processes.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
@@ -262,15 +261,14 @@ mod tests {
         assert_eq!(post.tell(&wake), Told::Unknown);
     }
 
-    /// Root in a user's folder: the user must be able to tell it.
     #[test]
-    fn a_session_can_be_told_by_whoever_may_enter_the_folder() {
+    fn a_session_can_be_told_by_its_own_user_only() {
         for depth in [0, 12] {
             let (_folder, sessions) = sessions_below(depth);
             let (id, _file) = sessions.start().unwrap();
             let _socket = SocketPaths::new(&sessions).unwrap().bind(id).unwrap();
             let mode = fs::metadata(sessions.socket_path(id)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o666);
+            assert_eq!(mode & 0o777, 0o600);
         }
     }
 

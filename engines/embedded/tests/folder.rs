@@ -61,6 +61,15 @@ async fn a_folder_is_made_for_its_user_only_and_a_long_path_works() {
 }
 
 #[tokio::test]
+async fn another_users_folder_is_refused_before_anything_is_made_in_it() {
+    let base = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(base.path(), Some(65534), None).expect("the tests run as root");
+    let error = EmbeddedEngine::open(EmbeddedConfig::new(base.path())).await.unwrap_err();
+    assert_error(&error, ErrorKind::Denied, "run it as user 65534");
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn what_sqlite_cannot_open_says_why() {
     let base = tempfile::tempdir().unwrap();
     let error = EmbeddedEngine::open(EmbeddedConfig::new(
