@@ -74,8 +74,10 @@ The command finds in its environment:
 
 The command runs in a process group of its own. If the lock is lost, the group gets TERM and then
 KILL before anyone else can hold the lock (after an eviction: within a second). If palisade dies,
-even by kill -9, the group is killed before the lock passes on. What the command leaves running
-when it ends is no longer under the lock.
+even by kill -9, the group is killed before the lock passes on. Descendants that left the group, as
+with setsid, are killed too as long as they have PALISADE_CLAIM in their environment or, if palisade
+died, a descriptor that the command inherited; not those of another user. What the command leaves
+running when it ends is no longer under the lock.
 
 Durations look like 500ms, 10s or 1m30s; a number alone is seconds.";
 

@@ -109,6 +109,105 @@ fn without_its_guardian_a_command_does_not_go_on() {
     until("the command to end", || !is_alive(leader.trim()));
 }
 
+/// As `systemctl stop` does.
+#[test]
+fn a_signal_to_every_process_is_the_commands_to_act_on() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'until [ -e go ]; do sleep 0.02; done; echo done >> log; exit 7' TERM
+        echo $$ > leader; echo ready >> log; while :; do sleep 0.02; done";
+    let run = sandbox.start(["run", "x", "--", "sh", "-c", script]);
+    sandbox.until_written("log", "ready");
+    let guardian = guardian_of(run.pid());
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::TSTP] {
+        kill_process(guardian, signal).unwrap();
+    }
+    let leader = Pid::from_raw(sandbox.read("leader").trim().parse().unwrap()).unwrap();
+    for pid in [guardian, run.pid(), leader] {
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+    std::fs::write(sandbox.path("go"), "").unwrap();
+    let (code, said) = run.end();
+    assert_eq!(code, Some(7), "{said}");
+    assert!(sandbox.read("log").contains("done"));
+}
+
+#[test]
+fn who_kills_palisade_by_name_leaves_the_guardian() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.start(["run", "x", "--", "sleep", "1000"]);
+    let guardian = guardian_of(run.pid()).as_raw_nonzero();
+    for name in ["cmdline", "comm"] {
+        let shown = std::fs::read_to_string(format!("/proc/{guardian}/{name}")).unwrap();
+        assert!(shown.contains("lock-guardian") && !shown.contains("palisade"), "{shown}");
+    }
+}
+
+#[test]
+fn a_stopped_guardian_is_woken() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.start(["run", "x", "--", "sleep", "1000"]);
+    let guardian = guardian_of(run.pid());
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", guardian.as_raw_nonzero())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    // While palisade cannot act, so that the stop is sure to be seen.
+    run.signal(Signal::STOP);
+    kill_process(guardian, Signal::STOP).unwrap();
+    until("the guardian to stop", is_stopped);
+    run.signal(Signal::CONT);
+    until("the guardian to go on", || !is_stopped());
+}
+
+/// A command whose child is in a session of its own, with or without the claim in its environment.
+fn with_a_stray(env: &str) -> String {
+    format!(
+        "setsid {env} sh -c 'echo $$ > leader; echo $$ > child
+            while :; do echo old >> log; sleep 0.01; done' & wait"
+    )
+}
+
+#[test]
+fn a_child_in_a_session_of_its_own_ends_before_the_lock_passes_on() {
+    for (signal, env) in [
+        (Signal::KILL, ""),
+        (Signal::KILL, "env -u PALISADE_CLAIM"),
+        (Signal::STOP, ""),
+        (Signal::STOP, "env -u PALISADE_CLAIM"),
+    ] {
+        let sandbox = Sandbox::new();
+        let holder = sandbox.start(["run", "x", "--ttl", "2s", "--", "sh", "-c", &with_a_stray(env)]);
+        sandbox.until_written("log", "old");
+        let successor = sandbox.start(["run", "x", "--", "sh", "-c", SUCCESSOR]);
+        sandbox.until("x", 1, 1);
+        holder.signal(signal);
+        assert_eq!(successor.end().0, Some(0));
+        assert_no_overlap(&sandbox);
+    }
+}
+
+#[test]
+fn a_child_in_a_session_of_its_own_loses_the_lock_too() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.start(["run", "x", "--", "sh", "-c", &with_a_stray("")]);
+    sandbox.until_written("log", "old");
+    assert_eq!(sandbox.code(["evict", "x", "--reason", "test"]), 0);
+    assert_eq!(run.end().0, Some(76));
+    assert!(!is_alive(sandbox.read("leader").trim()));
+}
+
+#[test]
+fn what_a_command_leaves_running_when_it_ends_is_left_alone() {
+    let sandbox = Sandbox::new();
+    let script = "exec > /dev/null 2>&1; sleep 1000 & echo $! > same; setsid sleep 1000 & echo $! > own";
+    assert_eq!(sandbox.code(["run", "x", "--", "sh", "-c", script]), 0);
+    for name in ["same", "own"] {
+        let pid = sandbox.read(name);
+        assert!(is_alive(pid.trim()), "{name}");
+        kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    }
+}
+
 #[test]
 fn nothing_is_left_after_a_run() {
     let sandbox = Sandbox::new();
@@ -151,11 +250,30 @@ fn a_guardian_that_was_not_told_the_group_finds_it_by_its_claim() {
     };
     let sandbox = Sandbox::new();
     let (mut ours, mut others) = (spawn("claim-of-this-test"), spawn("claim-of-this-tests-neighbour"));
-    let mut guardian = sandbox.palisade(["__palisade-guardian"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut guardian = sandbox.palisade(["__lock-guardian"]).stdin(Stdio::piped()).spawn().unwrap();
     guardian.stdin.take().unwrap().write_all(b"claim claim-of-this-test\n").unwrap();
     until("the guardian to have done its duty", || guardian.try_wait().unwrap().is_some());
     assert_eq!(ours.wait().unwrap().signal(), Some(9));
     assert!(others.try_wait().unwrap().is_none());
     others.kill().unwrap();
     others.wait().unwrap();
+}
+
+#[test]
+fn a_guardian_that_was_told_neither_group_nor_claim_finds_them_by_the_lifeline() {
+    let sandbox = Sandbox::new();
+    // Another process has the same file open, as one that asks whether the session is alive does.
+    let script = "(exec 9> lifeline; exec sleep 1000) & echo $! > theirs
+        exec 9>> lifeline; sleep 1000 & echo $! > ours
+        echo lifeline 9 | \"$0\" __lock-guardian; exit $?";
+    let status = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_palisade")])
+        .current_dir(sandbox.path(""))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert!(!is_alive(sandbox.read("ours").trim()));
+    let theirs = sandbox.read("theirs");
+    assert!(is_alive(theirs.trim()));
+    kill_process(Pid::from_raw(theirs.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
 }

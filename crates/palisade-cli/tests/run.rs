@@ -204,3 +204,18 @@ fn no_two_runs_begin_within_at_least() {
     assert_eq!(sandbox.read("log").lines().count(), 2);
     assert_eq!(sandbox.json(["ls", "--json"]), serde_json::json!([]));
 }
+
+#[test]
+fn a_command_on_a_terminal_starts_with_no_signal_blocked() {
+    use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
+    let sandbox = Sandbox::new();
+    let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    unlockpt(&control).unwrap();
+    let path = ptsname(&control, Vec::new()).unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    let terminal = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap();
+    let script = "grep SigBlk /proc/self/status";
+    let output = sandbox.palisade(["run", "x", "--", "sh", "-c", script]).stdin(terminal).output().unwrap();
+    let blocked = stdout(&output);
+    assert_eq!(blocked.trim_end(), "SigBlk:\t0000000000000000");
+}

@@ -9,14 +9,17 @@ use std::time::Duration;
 use palisade::{Clock, SystemClock};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 
-use super::guardian::{Guardian, is_running};
+use super::guardian::Guardian;
+use super::marks::Marks;
 use super::terminal::Terminal;
 use crate::exit;
+use crate::held::CLAIM_EXPORT;
 
 /// A started command, the leader of a group of its own.
 #[derive(Debug)]
 pub(super) struct Child {
     group: Pid,
+    marks: Marks,
     terminal: Terminal,
 }
 
@@ -27,7 +30,7 @@ impl Child {
         exports: &[(&'static str, String)],
         guardian: &mut Guardian,
     ) -> io::Result<Self> {
-        let terminal = Terminal::find();
+        let mut terminal = Terminal::find();
         let (program, args) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
         let process = Command::new(program)
             .args(args)
@@ -36,7 +39,8 @@ impl Child {
             .spawn()?;
         let group = Pid::from_child(&process);
         guardian.tell_group(group);
-        let child = Self { group, terminal };
+        terminal.write_from_background();
+        let child = Self { group, marks: marks(group, exports), terminal };
         child.give_terminal();
         Ok(child)
     }
@@ -53,11 +57,10 @@ impl Child {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills what is left of the group and sees it end, for a second at most.
+    /// Kills what is left of it and sees that end, for a second at most.
     pub(super) async fn kill_rest(&self) {
-        self.signal(Signal::KILL);
         let give_up = SystemClock.now() + Duration::from_secs(1);
-        while is_running(self.group) && SystemClock.now() < give_up {
+        while self.marks.kill() && SystemClock.now() < give_up {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -85,6 +88,16 @@ impl Child {
             }
         }
     }
+}
+
+/// Without the lifeline, which processes of an earlier run may have too that ended as it should.
+fn marks(group: Pid, exports: &[(&'static str, String)]) -> Marks {
+    let mut marks = Marks::default();
+    marks.set_group(Some(group));
+    if let Some((_, claim)) = exports.iter().find(|(name, _)| *name == CLAIM_EXPORT) {
+        marks.set_claim(claim);
+    }
+    marks
 }
 
 impl Drop for Child {

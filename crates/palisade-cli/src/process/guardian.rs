@@ -1,32 +1,47 @@
 //! The process that outlives palisade to kill the command's group, should palisade die or hang.
 //!
-//! It reads lines from its standard input: `claim ID`, `group PID`, `until NANOS` (on the boot-time
-//! clock), `bye`. The end of the input without `bye` means that palisade is dead. If that happens
-//! while the command starts, the group is not known yet; then the claim in the environment of its
-//! processes tells who they are.
+//! It reads lines from its standard input: `lifeline FD`, `claim ID`, `group PID`, `until NANOS` (on
+//! the boot-time clock), `bye`. The end of the input without `bye` means that palisade is dead. If
+//! that happens while the command starts, the group is not known yet; then the lifeline and the claim
+//! in the environment of its processes tell who they are.
 
-use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::Signal as Blocked;
 use palisade::{BootInstant, Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::signal::unix;
 
+use super::marks::Marks;
+use super::signals::while_blocked;
 use super::this_program;
 use crate::held::CLAIM_EXPORT;
 
-/// The hidden argument.
-pub(super) const ARGUMENT: &str = "__palisade-guardian";
+/// The hidden argument. Like the name without `palisade`: who kills those by name leaves this.
+pub(super) const ARGUMENT: &str = "__lock-guardian";
 
-/// How it is called in process lists; not `palisade`, so that who kills those by name leaves it.
+/// How it is called in process lists.
 const NAME: &str = "lock-guardian";
 
 /// The exit code after it had to kill.
 const KILLED: u8 = 3;
+
+/// What a service manager or a shell sends to all processes at once. It is for the command to act
+/// on, and its guardian stays until that has ended.
+const UNMOVED_BY: [Blocked; 7] = [
+    Blocked::SIGHUP,
+    Blocked::SIGINT,
+    Blocked::SIGQUIT,
+    Blocked::SIGTERM,
+    Blocked::SIGUSR1,
+    Blocked::SIGUSR2,
+    Blocked::SIGTSTP,
+];
 
 /// Timers stand still during suspend, the boot-time clock does not.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,20 +57,31 @@ pub(super) struct Guardian {
 impl Guardian {
     /// Starts it. It inherits every descriptor that is not closed on exec, such as the lifeline.
     pub(super) fn spawn() -> io::Result<Self> {
-        let mut process = Command::new(this_program()?)
+        let mut command = Command::new(this_program()?);
+        command
             .arg0(NAME)
             .arg(ARGUMENT)
+            // Of a lock around this one, whose guardian leaves our command to us.
+            .env_remove(CLAIM_EXPORT)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .current_dir("/")
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        // Inherited, so that there is no first moment without it.
+        let mut process = while_blocked(&UNMOVED_BY, || command.spawn())?;
         let pipe = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         // A guardian that was stopped must not stop palisade too.
         let flags = rustix::fs::fcntl_getfl(&pipe)?;
         rustix::fs::fcntl_setfl(&pipe, flags | rustix::fs::OFlags::NONBLOCK)?;
         Ok(Self { process, pipe, told: BootInstant::FAR_FUTURE })
+    }
+
+    /// Which of the descriptors that it inherited the command's processes have too.
+    pub(super) fn tell_lifeline(&mut self, inherited: Option<&OwnedFd>) {
+        if let Some(lifeline) = inherited {
+            self.tell(&format!("lifeline {}\n", lifeline.as_raw_fd()));
+        }
     }
 
     /// What the command will find in its environment, of which the claim is unique.
@@ -81,6 +107,15 @@ impl Guardian {
     /// A line that cannot be written leaves the guardian with an earlier moment, which is safe.
     fn tell(&mut self, line: &str) {
         let _ = self.pipe.write_all(line.as_bytes());
+    }
+
+    /// Wakes it if someone stopped it.
+    pub(super) fn wake(&self) {
+        let pid = Pid::from_child(&self.process);
+        // Does not reap it.
+        if let Ok(Some(_)) = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG) {
+            let _ = kill_process(pid, Signal::CONT);
+        }
     }
 
     pub(super) fn is_alive(&mut self) -> bool {
@@ -157,9 +192,7 @@ fn readable(within: Duration) -> rustix::io::Result<bool> {
 /// What it was told so far.
 #[derive(Debug)]
 struct Orders {
-    /// What the environment of the command says.
-    export: Option<String>,
-    group: Option<Pid>,
+    marks: Marks,
     until: BootInstant,
     bye: bool,
     /// A line that has not ended yet.
@@ -168,11 +201,13 @@ struct Orders {
 
 impl Default for Orders {
     fn default() -> Self {
-        Self { export: None, group: None, until: BootInstant::FAR_FUTURE, bye: false, rest: Vec::new() }
+        Self { marks: Marks::default(), until: BootInstant::FAR_FUTURE, bye: false, rest: Vec::new() }
     }
 }
 
 impl Orders {
+    const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
     fn take(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -183,8 +218,9 @@ impl Orders {
 
     fn obey(&mut self, line: &str) {
         match line.split_once(' ') {
-            Some(("claim", id)) => self.export = Some(format!("{CLAIM_EXPORT}={id}")),
-            Some(("group", pid)) => self.group = pid.parse().ok().and_then(Pid::from_raw),
+            Some(("lifeline", descriptor)) => self.marks.set_lifeline(descriptor.parse().ok()),
+            Some(("claim", id)) => self.marks.set_claim(id),
+            Some(("group", pid)) => self.marks.set_group(pid.parse().ok().and_then(Pid::from_raw)),
             Some(("until", nanos)) => {
                 self.until = nanos.parse().map_or(self.until, BootInstant::from_nanos);
             }
@@ -192,63 +228,28 @@ impl Orders {
         }
     }
 
-    /// Kills the group and stays, lifeline in hand, until nobody of it is left: a process of the
-    /// group may have closed its own copy. Not past the deadline, when the copy is of no use.
+    /// Kills the command's processes and stays, lifeline in hand, until none is left: one may have
+    /// closed its own copy. Not long past the deadline, when the copy is of no use.
     fn kill(&self) -> u8 {
-        let Some(group) = self.group.or_else(|| self.search()) else { return 0 };
-        let _ = kill_process_group(group, Signal::KILL);
-        let give_up = self.until.min(SystemClock.now() + Duration::from_mins(1));
-        while is_running(group) && SystemClock.now() < give_up {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        KILLED
-    }
-
-    /// The group of a command that palisade started but did not live to tell of. A process that
-    /// is about to become the command shows its environment only then, so look for a while.
-    fn search(&self) -> Option<Pid> {
-        let export = self.export.as_deref()?.as_bytes();
-        let give_up = SystemClock.now() + Duration::from_millis(500);
-        while SystemClock.now() < give_up {
-            if let Some(group) = group_with(export) {
-                return Some(group);
+        let now = SystemClock.now();
+        let give_up = self.until.max(now + LOOK).min(now + Duration::from_mins(1));
+        let mut killed = self.marks.has_group();
+        let (mut in_vain, mut pause) = (0, Duration::from_millis(1));
+        loop {
+            if self.marks.kill() {
+                (killed, in_vain) = (true, 0);
+            } else {
+                in_vain += 1;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            // Once is not enough: a process may have started another behind our back.
+            let is_done = in_vain > 1 && (killed || !self.marks.may_appear());
+            if is_done || SystemClock.now() >= give_up {
+                return if killed { KILLED } else { 0 };
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Self::LONGEST_PAUSE);
         }
-        None
     }
-}
-
-/// The group whose leader has `export` in its environment.
-fn group_with(export: &[u8]) -> Option<Pid> {
-    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-        let environment = fs::read(entry.path().join("environ")).ok()?;
-        let is_ours = environment.split(|byte| *byte == 0).any(|variable| variable == export);
-        (is_ours && rustix::process::getpgid(Some(pid)) == Ok(pid)).then_some(pid)
-    })
-}
-
-/// Whether any process of the group can still run. The dead count as members until they are
-/// reaped, which in a container without an init may be never.
-pub(super) fn is_running(group: Pid) -> bool {
-    if rustix::process::test_kill_process_group(group).is_err() {
-        return false;
-    }
-    let Ok(processes) = fs::read_dir("/proc") else { return true };
-    let group = group.as_raw_nonzero().to_string();
-    processes
-        .flatten()
-        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
-        .any(|stat| is_live_member(&stat, &group))
-}
-
-/// `pid (name) state ppid pgrp …`; the name may hold anything.
-fn is_live_member(stat: &str, group: &str) -> bool {
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
-    let mut fields = fields.split(' ');
-    let (state, pgrp) = (fields.next(), fields.nth(1));
-    pgrp == Some(group) && !matches!(state, Some("Z" | "X"))
 }
 
 #[cfg(test)]
@@ -261,19 +262,10 @@ mod tests {
         for piece in [&b"gro"[..], b"up 42\nuntil 7", b"00\n", b"until x\nnonsense\nclaim c\n"] {
             orders.take(piece);
         }
-        assert_eq!(orders.group, Pid::from_raw(42));
+        assert!(orders.marks.has_group());
         assert_eq!(orders.until, BootInstant::from_nanos(700));
-        assert_eq!(orders.export.as_deref(), Some("PALISADE_CLAIM=c"));
         assert!(!orders.bye);
         orders.take(b"bye\n");
         assert!(orders.bye);
-    }
-
-    #[test]
-    fn the_dead_are_no_members() {
-        assert!(is_live_member("7 (a) b) S 1 42 42 0", "42"));
-        assert!(!is_live_member("7 (a) Z 1 42 42 0", "42"));
-        assert!(!is_live_member("7 (a) S 1 41 42 0", "42"));
-        assert!(!is_live_member("", "42"));
     }
 }

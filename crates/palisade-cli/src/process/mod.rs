@@ -9,6 +9,7 @@
 
 mod child;
 mod guardian;
+mod marks;
 mod signals;
 mod supervise;
 mod terminal;

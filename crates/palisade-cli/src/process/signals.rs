@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as Blocked};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -63,6 +64,17 @@ impl Signals {
 /// Whether the signal means: stop what you do.
 pub(crate) fn asks_to_end(signal: Signal) -> bool {
     matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM)
+}
+
+/// Does `work`, such as starting a process that inherits this, with these signals blocked.
+pub(super) fn while_blocked<T>(signals: &[Blocked], work: impl FnOnce() -> T) -> T {
+    let signals: SigSet = signals.iter().copied().collect();
+    let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let done = work();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    done
 }
 
 /// The set of ignored signals as the kernel tells it; nobody else does without `unsafe`.

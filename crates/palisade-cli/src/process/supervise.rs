@@ -45,6 +45,7 @@ pub(crate) async fn supervise(held: Held, job: Job<'_>, signals: &mut Signals) -
     let inherited = inheritable(job.lifeline).map_err(cannot_start)?;
     let mut guardian = Guardian::spawn().map_err(cannot_start)?;
     let limits = Limits::of(&held, job.at_most);
+    guardian.tell_lifeline(inherited.as_ref());
     guardian.tell_exports(&job.exports);
     guardian.tell_until(limits.kill_at(&held));
     let child = match Child::spawn(job.command, &job.exports, &mut guardian) {
@@ -161,6 +162,7 @@ impl Run {
 
     /// Does what is due.
     fn act(&mut self, now: BootInstant) {
+        self.guardian.wake();
         let kill_at = self.limits.kill_at(&self.held);
         if self.stop.is_none() {
             // The margin's distance to KILL is the deadline's to TERM, and then some.
@@ -218,7 +220,7 @@ impl Run {
     async fn finish(self, code: u8) -> Ended {
         let Self { held, child, guardian, stop, asked, mut deaths, .. } = self;
         if stop.is_some() {
-            // What the command left running in its group has lost the lock too.
+            // What the command left running has lost the lock too.
             child.kill_rest().await;
         }
         drop(child);

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
@@ -11,6 +11,8 @@ use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 #[derive(Debug)]
 pub(super) struct Terminal {
     terminal: Option<OwnedFd>,
+    /// The signals that were blocked before [`Self::write_from_background`].
+    blocked_before: Option<SigSet>,
 }
 
 impl Terminal {
@@ -22,14 +24,16 @@ impl Terminal {
             .into_iter()
             .find(|stream| isatty(stream))
             .and_then(|stream| stream.try_clone_to_owned().ok());
-        if terminal.is_some() {
-            // To take the terminal back we write to it from the background, for which the kernel
-            // would stop us.
-            let mut background_write = SigSet::empty();
-            background_write.add(Signal::SIGTTOU);
-            let _ = background_write.thread_block();
+        Self { terminal, blocked_before: None }
+    }
+
+    /// Lets us write to the terminal from the background, for which the kernel would stop us: taking
+    /// it back is such a write. For us alone, so after the command has started.
+    pub(super) fn write_from_background(&mut self) {
+        if self.terminal.is_some() {
+            let background_write = SigSet::from(Signal::SIGTTOU);
+            self.blocked_before = background_write.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok();
         }
-        Self { terminal }
     }
 
     /// Makes `group` the foreground job if we are. Returns whether it is now.
@@ -44,11 +48,14 @@ impl Terminal {
     }
 
     /// Makes us the foreground job again if `group` still is.
-    pub(super) fn take_back(&self, group: Pid) {
+    pub(super) fn take_back(&mut self, group: Pid) {
         if let Some(terminal) = &self.terminal
             && self.belongs_to(group)
         {
             let _ = tcsetpgrp(terminal, getpgrp());
+        }
+        if let Some(before) = self.blocked_before.take() {
+            let _ = before.thread_set_mask();
         }
     }
 }
