@@ -48,6 +48,12 @@ pub(crate) fn by_signal(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)
 }
 
+/// Whether this is the code of a command that Ctrl-C or Ctrl-\\ ended.
+pub(crate) fn is_by_key(code: u8) -> bool {
+    use rustix::process::Signal;
+    [Signal::INT, Signal::QUIT].iter().any(|signal| code == by_signal(signal.as_raw()))
+}
+
 /// Why a verb failed, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -4,6 +4,8 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 
+use std::process::Command;
+
 use common::{Sandbox, stderr, stdout, until};
 use rustix::process::Signal;
 
@@ -207,15 +209,58 @@ fn no_two_runs_begin_within_at_least() {
 
 #[test]
 fn a_command_on_a_terminal_starts_with_no_signal_blocked() {
-    use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
     let sandbox = Sandbox::new();
+    let (_control, terminal) = terminal();
+    let script = "grep SigBlk /proc/self/status";
+    let output = sandbox.palisade(["run", "x", "--", "sh", "-c", script]).stdin(terminal).output().unwrap();
+    let blocked = stdout(&output);
+    assert_eq!(blocked.trim_end(), "SigBlk:\t0000000000000000");
+}
+
+/// A terminal and who types at it.
+fn terminal() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
+    use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     unlockpt(&control).unwrap();
     let path = ptsname(&control, Vec::new()).unwrap();
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
     let terminal = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap();
-    let script = "grep SigBlk /proc/self/status";
-    let output = sandbox.palisade(["run", "x", "--", "sh", "-c", script]).stdin(terminal).output().unwrap();
-    let blocked = stdout(&output);
-    assert_eq!(blocked.trim_end(), "SigBlk:\t0000000000000000");
+    (control, terminal)
+}
+
+/// A script in a session of its own, with a terminal.
+fn script(sandbox: &Sandbox, text: &str, terminal: std::os::fd::OwnedFd) -> std::process::Child {
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", "bash", "-c", text, env!("CARGO_BIN_EXE_palisade")]);
+    command.env("PALISADE_ENGINE", sandbox.url()).current_dir(sandbox.path(""));
+    command.stderr(terminal.try_clone().unwrap()).stdout(terminal.try_clone().unwrap()).stdin(terminal);
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_key_that_ends_the_command_ends_the_script_too() {
+    let sandbox = Sandbox::new();
+    let (control, terminal) = terminal();
+    let text = "\"$0\" run x -- sh -c 'echo up > up; exec sleep 1000'; echo next > next";
+    let mut script = script(&sandbox, text, terminal);
+    sandbox.until_written("up", "up");
+    // The command may not have the terminal yet: press the key until it is heard.
+    until("the script to end", || {
+        let _ = rustix::io::write(&control, b"\x03");
+        script.try_wait().unwrap().is_some()
+    });
+    assert!(!sandbox.path("next").exists(), "the script went on");
+}
+
+#[test]
+fn a_run_in_the_background_of_a_script_leaves_it_the_terminal() {
+    let sandbox = Sandbox::new();
+    let (control, terminal) = terminal();
+    let text = "\"$0\" run x -- sh -c 'echo up > up; exec sleep 1000' & until [ -s up ]; do sleep 0.01; done
+        read -r line; echo \"$line\" > line; kill $!; wait";
+    let mut script = script(&sandbox, text, terminal);
+    sandbox.until_written("up", "up");
+    rustix::io::write(&control, b"typed\n").unwrap();
+    sandbox.until_written("line", "typed");
+    until("the script to end", || script.try_wait().unwrap().is_some());
 }

@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use palisade::{Client, Clock, Election, SystemClock};
-use rustix::process::Signal;
 
 use crate::args::{Elect, Global};
 use crate::connect::{connect, leave};
-use crate::exit::{Failure, LOST, Outcome, SOFTWARE, by_signal, complain};
+use crate::exit::{Failure, LOST, Outcome, SOFTWARE, by_signal, complain, is_by_key};
 use crate::held::Held;
 use crate::process::{Ended, Job, Signals, supervise};
 use crate::waiting::{Waited, wait_for};
@@ -73,16 +72,11 @@ async fn term(
         lifeline: client.engine().lifeline(),
     };
     Ok(match supervise(held, job, signals).await? {
-        Ended::Command { code, asked } if asked || was_interrupted(code) => Term::Left(code),
+        Ended::Command { code, asked, .. } if asked || is_by_key(code) => Term::Left(code),
         Ended::Command { code, .. } => Term::Over(Ok(code)),
         Ended::Lost(reason) => Term::Over(Err(Failure::new(
             LOST,
             format!("{}: deposed, and the command was stopped: {reason}", args.name),
         ))),
     })
-}
-
-/// Whether somebody at the terminal, which the command has, ended it by key.
-fn was_interrupted(code: u8) -> bool {
-    [Signal::INT, Signal::QUIT].iter().any(|signal| by_signal(signal.as_raw()) == code)
 }

@@ -6,19 +6,29 @@ use crate::args::{Global, Run};
 use crate::connect::{connect, leave};
 use crate::exit::{Failure, LOST, NOT_OBTAINED, Outcome, SOFTWARE, by_signal};
 use crate::held::Held;
-use crate::process::{Ended, Job, Signals, supervise};
+use crate::process::{Ended, Job, Signals, die_by_key, supervise};
 use crate::waiting::{Waited, by_whom, wait_for};
 
 /// Runs a command while holding a lock.
 pub(crate) async fn run(global: &Global, args: &Run) -> Outcome {
     let mut signals = Signals::listen().map_err(|problem| Failure::new(SOFTWARE, problem.to_string()))?;
     let client = connect(global, args.command.first().map(AsRef::as_ref)).await?;
-    let outcome = hold_and_run(global, args, &client, &mut signals).await;
+    let mut by_key = false;
+    let outcome = hold_and_run(global, args, &client, &mut signals, &mut by_key).await;
     leave(client).await;
+    if let (Ok(code), true) = (&outcome, by_key) {
+        die_by_key(*code);
+    }
     outcome
 }
 
-async fn hold_and_run(global: &Global, args: &Run, client: &Client, signals: &mut Signals) -> Outcome {
+async fn hold_and_run(
+    global: &Global,
+    args: &Run,
+    client: &Client,
+    signals: &mut Signals,
+    ended_by_key: &mut bool,
+) -> Outcome {
     let names: Vec<&str> = std::iter::once(&args.name).chain(&args.and).map(String::as_str).collect();
     let taken = take(client, args, &names);
     let held = match wait_for(client, &names, global.verbose, taken, signals).await {
@@ -32,7 +42,10 @@ async fn hold_and_run(global: &Global, args: &Run, client: &Client, signals: &mu
         lifeline: client.engine().lifeline(),
     };
     match supervise(held, job, signals).await? {
-        Ended::Command { code, .. } => Ok(code),
+        Ended::Command { code, by_key, .. } => {
+            *ended_by_key = by_key;
+            Ok(code)
+        }
         Ended::Lost(reason) => Err(Failure::new(
             LOST,
             format!("{}: the lock was lost and the command was stopped: {reason}", args.name),

@@ -52,6 +52,11 @@ impl Child {
         }
     }
 
+    /// Whether keys pressed at the terminal went to the command, and not to us.
+    pub(super) fn has_terminal(&self) -> bool {
+        self.terminal.belongs_to(self.group)
+    }
+
     /// Signals the whole group. One that is gone needs no signal.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.group, signal);
@@ -81,7 +86,7 @@ impl Child {
             if let Some(code) = status.exit_status() {
                 return Some(u8::try_from(code).unwrap_or(u8::MAX));
             }
-            if self.terminal.belongs_to(self.group) {
+            if self.has_terminal() {
                 // A lock does not wait, and nobody could type anything while it has the terminal.
                 exit::complain("a command that holds a lock cannot be suspended; it goes on");
                 self.signal(Signal::CONT);

@@ -9,6 +9,7 @@
 
 mod child;
 mod guardian;
+mod interrupt;
 mod marks;
 mod signals;
 mod supervise;
@@ -18,6 +19,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
+pub(crate) use self::interrupt::die_by_key;
 pub(crate) use self::signals::Signals;
 pub(crate) use self::supervise::{Ended, Job, supervise};
 
@@ -26,8 +28,11 @@ fn this_program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
-/// Acts as the guardian if this process was started as one; returns its exit code.
+/// Acts as the helper that this process was started as, if it was; returns its exit code.
 pub(crate) fn helper() -> Option<u8> {
     let first = std::env::args_os().nth(1)?;
+    if first == OsStr::new(interrupt::ARGUMENT) {
+        return Some(interrupt::die());
+    }
     (first == OsStr::new(guardian::ARGUMENT)).then(guardian::guard)
 }

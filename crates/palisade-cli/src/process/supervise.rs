@@ -12,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::child::Child;
 use super::guardian::Guardian;
 use super::signals::{Signals, asks_to_end};
-use crate::exit::{CANNOT_RUN, Failure, NO_COMMAND, Outcome, SOFTWARE, by_signal, complain};
+use crate::exit::{CANNOT_RUN, Failure, NO_COMMAND, Outcome, SOFTWARE, by_signal, complain, is_by_key};
 use crate::held::Held;
 
 /// What to run.
@@ -34,6 +34,8 @@ pub(crate) enum Ended {
         code: u8,
         /// palisade was asked to end meanwhile.
         asked: bool,
+        /// The key that ended it was pressed at a terminal that only the command could hear.
+        by_key: bool,
     },
     /// The command was stopped because of this.
     Lost(String),
@@ -223,6 +225,7 @@ impl Run {
             // What the command left running has lost the lock too.
             child.kill_rest().await;
         }
+        let by_key = child.has_terminal() && is_by_key(code);
         drop(child);
         let killed_by_guardian = if code == by_signal(Signal::KILL.as_raw()) {
             guardian.dismiss(&mut deaths).await
@@ -241,11 +244,11 @@ impl Run {
         }
         match released {
             Ok(Released::TooLate) => Ended::Lost("it was gone before the command ended".to_owned()),
-            Ok(Released::InTime) => Ended::Command { code, asked },
+            Ok(Released::InTime) => Ended::Command { code, asked, by_key },
             Err(error) => {
                 // The command ended in time; others wait for one TTL at most.
                 complain(&format!("the release goes on without us: {error}"));
-                Ended::Command { code, asked }
+                Ended::Command { code, asked, by_key }
             }
         }
     }

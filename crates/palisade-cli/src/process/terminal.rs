@@ -1,7 +1,7 @@
 //! Who has the terminal: a command in a group of its own must be given it to read from it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::{Pid, getpgrp};
@@ -16,13 +16,17 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal among the standard streams, if there is one.
+    /// The terminal among the standard streams, if there is one and it is ours to give away.
+    ///
+    /// A shell without job control starts what it does not wait for in its own group, with
+    /// `/dev/null` as input: such a one would take the terminal from the script that started it.
     pub(super) fn find() -> Self {
         let (input, error, output) = (io::stdin(), io::stderr(), io::stdout());
         let streams = [input.as_fd(), error.as_fd(), output.as_fd()];
         let terminal = streams
             .into_iter()
             .find(|stream| isatty(stream))
+            .filter(|_| isatty(&input) || !is_device(input.as_fd()))
             .and_then(|stream| stream.try_clone_to_owned().ok());
         Self { terminal, blocked_before: None }
     }
@@ -58,4 +62,10 @@ impl Terminal {
             let _ = before.thread_set_mask();
         }
     }
+}
+
+fn is_device(stream: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(stream).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::CharacterDevice
+    })
 }
