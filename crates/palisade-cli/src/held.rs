@@ -41,6 +41,13 @@ impl Held {
         self.guards().iter().map(|guard| guard.ttl()).min().unwrap_or(Duration::MAX)
     }
 
+    /// What to tell people when time runs out.
+    pub(crate) fn why_not_renewed(&self) -> String {
+        let trouble = self.guards().iter().find_map(|guard| guard.trouble());
+        let why = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        format!("it could not be renewed for too long{why}")
+    }
+
     /// Completes when the first of them is lost.
     pub(crate) fn lost(&self) -> BoxFuture<'static, LostReason> {
         match self {

@@ -78,6 +78,11 @@ impl Guard {
         self.hold.lost_reason().is_none() && self.hold.is_ahead_of(self.pending.client().clock().now())
     }
 
+    /// Why the last renewal failed, if it did: what to tell people when the claim is lost for it.
+    pub fn trouble(&self) -> Option<String> {
+        self.hold.trouble().map(|trouble| trouble.to_string())
+    }
+
     /// Completes when the claim is lost, with the reason, before the engine can give it away.
     ///
     /// Never completes for a guard that is released in time.

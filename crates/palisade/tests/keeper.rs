@@ -151,8 +151,10 @@ async fn an_outage_shorter_than_the_ttl_loses_nothing() {
     rig.engine.unreachable.store(true, Ordering::Relaxed);
     rig.pass(TTL / 2).await;
     assert_eq!(states.next().await, Some(ConnectionState::Suspended));
+    assert!(guard.trouble().is_some_and(|trouble| trouble.contains("the line is cut")));
     rig.engine.unreachable.store(false, Ordering::Relaxed);
     rig.pass(TTL * 2).await;
+    assert_eq!(guard.trouble(), None);
     assert_eq!(states.next().await, Some(ConnectionState::Reconnected));
     assert!(guard.is_valid());
     guard.release().await.unwrap();

@@ -169,7 +169,7 @@ impl Run {
         if self.stop.is_none() {
             // The margin's distance to KILL is the deadline's to TERM, and then some.
             if now >= kill_at.saturating_sub(self.limits.grace.saturating_sub(self.limits.margin)) {
-                self.stop("it could not be renewed for too long".to_owned(), kill_at);
+                self.stop(self.held.why_not_renewed(), kill_at);
             } else if now >= self.limits.end {
                 self.stop(LostReason::HeldTooLong.to_string(), now + Limits::GRACE);
             } else if !self.guardian.is_alive() {

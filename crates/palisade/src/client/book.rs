@@ -273,6 +273,9 @@ impl Book {
                     return Some((hold, LostReason::Expired));
                 }
                 self.update(claim.id, |entry| {
+                    if let Some(hold) = entry.hold.as_ref().filter(|_| entry.unreachable) {
+                        hold.set_trouble(None);
+                    }
                     entry.deadline = entry.deadline.max(deadline);
                     entry.renew_at = sent + renewal_interval(entry.claim.ttl);
                     entry.renewing = false;
@@ -285,8 +288,11 @@ impl Book {
     }
 
     /// A renewal did not reach the engine: try again soon, long before the deadline.
-    pub(super) fn renewal_failed(&mut self, claim: ClaimId, now: BootInstant) {
+    pub(super) fn renewal_failed(&mut self, claim: ClaimId, trouble: &Arc<str>, now: BootInstant) {
         self.update(claim, |entry| {
+            if let Some(hold) = &entry.hold {
+                hold.set_trouble(Some(Arc::clone(trouble)));
+            }
             entry.renew_at = now + entry.claim.ttl.as_duration() / 12;
             entry.renewing = false;
             entry.unreachable = true;

@@ -23,6 +23,8 @@ pub(crate) struct Hold {
     deadline: AtomicU64,
     lost: OnceLock<LostReason>,
     told: Notify,
+    /// Why the last renewal failed, if it did.
+    trouble: Mutex<Option<Arc<str>>>,
     /// Who took it, to notice a task that waits for itself.
     task: Mutex<Option<TaskKey>>,
 }
@@ -43,6 +45,7 @@ impl Hold {
             deadline: AtomicU64::new(deadline.as_nanos()),
             lost: OnceLock::new(),
             told: Notify::new(),
+            trouble: Mutex::new(None),
             task: Mutex::new(Some(TaskKey::current())),
         }
     }
@@ -74,6 +77,14 @@ impl Hold {
         self.deadline
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |at| (at <= now.as_nanos()).then_some(PASSED))
             .is_err()
+    }
+
+    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+        self.trouble.lock().clone()
+    }
+
+    pub(crate) fn set_trouble(&self, trouble: Option<Arc<str>>) {
+        *self.trouble.lock() = trouble;
     }
 
     pub(crate) fn lost_reason(&self) -> Option<&LostReason> {

@@ -277,9 +277,10 @@ impl Round {
             Flight::Renewed { claims, answer: Err(error), .. } => {
                 tracing::debug!(%error, claims = claims.len(), "renewal failed");
                 self.reached(!error.is_transient());
+                let trouble: Arc<str> = error.to_string().into();
                 let mut book = self.shared.book.lock();
                 for claim in &claims {
-                    book.renewal_failed(claim.id, now);
+                    book.renewal_failed(claim.id, &trouble, now);
                 }
             }
             Flight::Released { answer: Ok(_), .. } => {}
