@@ -230,8 +230,9 @@ fn terminal() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
 
 /// A script in a session of its own, with a terminal.
 fn script(sandbox: &Sandbox, text: &str, terminal: std::os::fd::OwnedFd) -> std::process::Child {
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait", "bash", "-c", text, env!("CARGO_BIN_EXE_palisade")]);
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "setsid", "--ctty", "--wait"]);
+    command.args(["bash", "-c", text, env!("CARGO_BIN_EXE_palisade")]);
     command.env("PALISADE_ENGINE", sandbox.url()).current_dir(sandbox.path(""));
     command.stderr(terminal.try_clone().unwrap()).stdout(terminal.try_clone().unwrap()).stdin(terminal);
     command.spawn().unwrap()

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, Either, select};
-use futures::stream::{self, BoxStream};
+use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::{BootInstant, Clock, Entry, Name, ResourceView, Result, Version};
 
@@ -52,12 +52,14 @@ where
         next_change: None,
         started: false,
     };
-    Box::pin(stream::unfold(Some(state), |state| async move {
+    let events = stream::unfold(Some(state), |state| async move {
         let mut state = state?;
         let event = state.next().await;
         let go_on = event.is_ok().then_some(state);
         Some((event, go_on))
-    }))
+    });
+    // Polled again after its end it stays ended, instead of a panic.
+    events.fuse().boxed()
 }
 
 struct Looking<L, C> {

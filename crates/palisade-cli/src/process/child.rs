@@ -52,9 +52,14 @@ impl Child {
         }
     }
 
-    /// Whether keys pressed at the terminal went to the command, and not to us.
+    /// Whether keys pressed at the terminal go to the command, and not to us.
     pub(super) fn has_terminal(&self) -> bool {
         self.terminal.belongs_to(self.group)
+    }
+
+    /// Whether there is a terminal at which keys may be pressed.
+    pub(super) fn is_at_terminal(&self) -> bool {
+        self.terminal.is_there()
     }
 
     /// Signals the whole group. One that is gone needs no signal.

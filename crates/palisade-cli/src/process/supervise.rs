@@ -34,7 +34,7 @@ pub(crate) enum Ended {
         code: u8,
         /// palisade was asked to end meanwhile.
         asked: bool,
-        /// The key that ended it was pressed at a terminal that only the command could hear.
+        /// It was ended by a key at the terminal.
         by_key: bool,
     },
     /// The command was stopped because of this.
@@ -225,7 +225,10 @@ impl Run {
             // What the command left running has lost the lock too.
             child.kill_rest().await;
         }
-        let by_key = child.has_terminal() && is_by_key(code);
+        // A key may be pressed before the command has the terminal: then it reaches us, and we pass
+        // it on.
+        let heard = child.has_terminal() || (asked && child.is_at_terminal());
+        let by_key = heard && is_by_key(code);
         drop(child);
         let killed_by_guardian = if code == by_signal(Signal::KILL.as_raw()) {
             guardian.dismiss(&mut deaths).await

@@ -46,6 +46,10 @@ impl Terminal {
         tcgetpgrp(terminal) == Ok(getpgrp()) && tcsetpgrp(terminal, group).is_ok()
     }
 
+    pub(super) fn is_there(&self) -> bool {
+        self.terminal.is_some()
+    }
+
     /// Whether `group` is the foreground job.
     pub(super) fn belongs_to(&self, group: Pid) -> bool {
         self.terminal.as_ref().is_some_and(|terminal| tcgetpgrp(terminal) == Ok(group))

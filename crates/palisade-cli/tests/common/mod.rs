@@ -38,8 +38,11 @@ impl Sandbox {
 
     /// `palisade` with these arguments; commands run in the sandbox's folder.
     pub(crate) fn palisade<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        let mut command = Command::new("env");
         command
+            // Whoever runs the tests in the background may have made signals ignored, which every
+            // program inherits and palisade respects.
+            .args(["--default-signal", env!("CARGO_BIN_EXE_palisade")])
             .args(args)
             .env("PALISADE_ENGINE", self.url())
             .env_remove("PALISADE_NAMESPACE")
