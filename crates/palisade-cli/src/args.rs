@@ -77,7 +77,8 @@ KILL before anyone else can hold the lock (after an eviction: within a second). 
 even by kill -9, the group is killed before the lock passes on. Descendants that left the group, as
 with setsid, are killed too as long as they have PALISADE_CLAIM in their environment or, if palisade
 died, a descriptor that the command inherited; not those of another user. What the command leaves
-running when it ends is no longer under the lock.
+running when it ends is no longer under the lock. A helper process, lock-guardian, sees to all this:
+if it and palisade are both killed or both stopped, the command runs on when the TTL is over.
 
 Durations look like 500ms, 10s or 1m30s; a number alone is seconds.";
 
