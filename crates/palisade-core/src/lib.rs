@@ -45,7 +45,7 @@ pub use profile::{
     Consistency, Demand, Drift, Durability, Fairness, FamilyScope, Liveness, Modes, Profile, Reach,
     TokenPromise, Trips, Wakeup,
 };
-pub use queue::{Admission, Occupancy};
+pub use queue::{Admission, ModeChange, Occupancy};
 pub use register::{
     Condition, Entry, MAX_VALUE_BYTES, Raise, Reading, Refusal, RefusalReason, StoredRegister, Version,
     Written,

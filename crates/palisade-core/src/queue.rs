@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use crate::Mode;
+use crate::{Error, ErrorKind, Mode, Result};
 
 /// Who is in, and therefore who may come in next.
 ///
@@ -70,6 +70,59 @@ impl Occupancy {
         let admission = self.admit(mode)?;
         self.enter(mode, admission.slot);
         Some(admission)
+    }
+}
+
+/// What a change of mode comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeChange {
+    /// The claim is held in that mode already.
+    Same,
+    /// The claim goes on as a shared one.
+    Downgrade,
+    /// All slot claims of the resource count so many slots from now on.
+    Resize(u32),
+    /// It is not made, because of this.
+    Refused(&'static str),
+}
+
+impl Mode {
+    /// What it means to change a claim in this mode to mode `to`; `held` says whether it holds.
+    pub fn change_to(self, to: Self, held: bool) -> ModeChange {
+        match (self, to) {
+            (Self::Exclusive, Self::Shared) if held => ModeChange::Downgrade,
+            (Self::Slot { .. }, Self::Slot { of }) if of > 0 => ModeChange::Resize(of),
+            (from, to) if from == to => ModeChange::Same,
+            (Self::Shared, Self::Exclusive) => ModeChange::Refused(
+                "a shared claim is never made exclusive: two that both try would wait for each other for ever",
+            ),
+            _ => ModeChange::Refused("only exclusive to shared, and the number of slots, can be changed"),
+        }
+    }
+
+    /// How many slots the mode counts, if it counts any.
+    pub const fn slots(self) -> Option<u32> {
+        match self {
+            Self::Slot { of } => Some(of),
+            Self::Exclusive | Self::Shared => None,
+        }
+    }
+
+    /// Checks a new claim against the number of slots that is in force for its resource.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for no slots at all, [`ErrorKind::Conflict`] for another number.
+    pub fn check_slots(self, in_force: Option<u32>) -> Result<()> {
+        match (self.slots(), in_force) {
+            (Some(0), _) => Err(Error::new(ErrorKind::Invalid, "a resource has at least one slot")),
+            (Some(asked), Some(in_force)) if in_force != asked => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{in_force} slots are in force while claims exist, {asked} were asked for; use the same number, or resize"
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

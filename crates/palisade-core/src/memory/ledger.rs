@@ -6,9 +6,9 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::{
-    Admission, BootInstant, Busy, Change, Changed, Claim, ClaimId, ClaimView, Claimed, Error, ErrorKind,
-    Evicted, GoneReason, Grant, Inspection, Mode, Name, Occupancy, Page, Place, Renewed, ResourceView,
-    Result, Selector, Signal, Signals, StoredRegister, Token, Waited, Withdrawn,
+    Admission, BootInstant, Busy, Change, Changed, Claim, ClaimId, ClaimView, Claimed, Evicted, GoneReason,
+    Grant, Inspection, Mode, ModeChange, Name, Occupancy, Page, Place, Renewed, ResourceView, Result,
+    Selector, Signal, Signals, StoredRegister, Token, Waited, Withdrawn,
 };
 
 /// All claims and registers of one namespace. Every decision is one call under one lock.
@@ -66,7 +66,8 @@ impl Ledger {
             }
             return Ok(answer(rows, at));
         }
-        check_slots(rows, claim)?;
+        let in_force = rows.iter().find_map(|row| row.mode.slots());
+        claim.mode.check_slots(in_force).map_err(|error| error.about(&claim.resource))?;
         let outcome = match admit(rows, claim.mode) {
             None if !claim.will_wait => {
                 let holders = rows.iter().filter(|row| row.held.is_some()).map(|row| row.view(now)).collect();
@@ -117,24 +118,17 @@ impl Ledger {
         let Some(at) = rows.iter().position(|row| row.claim.id == claim.id) else {
             return Changed::Gone(gone);
         };
-        match (rows[at].mode, change) {
-            (_, Change::Value(value)) => rows[at].value.clone_from(value),
-            (Mode::Exclusive, Change::Mode(Mode::Shared)) if rows[at].held.is_some() => {
-                rows[at].mode = Mode::Shared;
-            }
-            (Mode::Slot { .. }, Change::Mode(Mode::Slot { of })) if *of > 0 => {
-                let slots = rows.iter_mut().filter(|row| matches!(row.mode, Mode::Slot { .. }));
-                slots.for_each(|row| row.mode = Mode::Slot { of: *of });
-            }
-            (from, Change::Mode(to)) if from == *to => {}
-            (Mode::Shared, Change::Mode(Mode::Exclusive)) => {
-                return Changed::Refused(
-                    "a shared claim is never made exclusive: two that both try would wait for each other for ever",
-                );
-            }
-            _ => {
-                return Changed::Refused("only exclusive to shared, and the number of slots, can be changed");
-            }
+        match change {
+            Change::Value(value) => rows[at].value.clone_from(value),
+            Change::Mode(to) => match rows[at].mode.change_to(*to, rows[at].held.is_some()) {
+                ModeChange::Same => {}
+                ModeChange::Downgrade => rows[at].mode = Mode::Shared,
+                ModeChange::Resize(of) => {
+                    let slots = rows.iter_mut().filter(|row| row.mode.slots().is_some());
+                    slots.for_each(|row| row.mode = Mode::Slot { of });
+                }
+                ModeChange::Refused(why) => return Changed::Refused(why),
+            },
         }
         self.promote(&claim.resource, now);
         Changed::Done
@@ -305,25 +299,6 @@ fn inside(rows: &[Row]) -> Occupancy {
         }
     }
     inside
-}
-
-fn check_slots(rows: &[Row], claim: &Claim) -> Result<()> {
-    let Mode::Slot { of: asked } = claim.mode else { return Ok(()) };
-    if asked == 0 {
-        return Err(Error::new(ErrorKind::Invalid, "a resource has at least one slot").about(&claim.resource));
-    }
-    let in_force = rows.iter().find_map(|row| match row.mode {
-        Mode::Slot { of } => Some(of),
-        Mode::Exclusive | Mode::Shared => None,
-    });
-    match in_force {
-        Some(in_force) if in_force != asked => Err(Error::new(
-            ErrorKind::Conflict,
-            format!("{in_force} slots are in force while claims exist, {asked} were asked for; use the same number, or resize"),
-        )
-        .about(&claim.resource)),
-        _ => Ok(()),
-    }
 }
 
 fn view(name: &Name, rows: &[Row], now: BootInstant) -> ResourceView {

@@ -1,8 +1,8 @@
-use palisade_core::{Admission, BootInstant, Busy, Claim, Claimed, ErrorKind, Grant, Mode, Place, Token};
+use palisade_core::{Admission, BootInstant, Busy, Claim, Claimed, ErrorKind, Grant, Place, Token};
 use rusqlite::{OptionalExtension, params};
 
-use super::{Front, Ledger, check_slots, floor};
-use crate::error::{Step, error};
+use super::{Front, Ledger, floor};
+use crate::error::{ENGINE, Step, error};
 use crate::rows::{self, Line, family_column, mode_columns, sql, view_columns};
 use crate::session::SessionId;
 
@@ -119,14 +119,10 @@ impl Ledger<'_> {
     }
 
     fn check_slots(&self, claim: &Claim, front: &Front) -> Step<()> {
-        if !matches!(claim.mode, Mode::Slot { .. }) {
+        if claim.mode.slots().is_none() {
             return Ok(());
         }
-        let of = |line: &Line| match line.mode {
-            Mode::Slot { of } => Some(of),
-            Mode::Exclusive | Mode::Shared => None,
-        };
-        let mut in_force = front.holders.iter().chain(&front.head).find_map(of);
+        let mut in_force = front.holders.iter().chain(&front.head).find_map(|line| line.mode.slots());
         if in_force.is_none() && front.head.is_some() {
             in_force = self
                 .db
@@ -138,7 +134,10 @@ impl Ledger<'_> {
                 })
                 .optional()?;
         }
-        check_slots(claim.mode, in_force).map_err(|error| error.about(&claim.resource).into())
+        claim
+            .mode
+            .check_slots(in_force)
+            .map_err(|problem| problem.on_engine(ENGINE).about(&claim.resource).into())
     }
 
     /// Sessions in the way of a claim that are over.

@@ -6,13 +6,11 @@ mod notes;
 mod reap;
 mod verbs;
 
-use palisade_core::{
-    Admission, ClaimId, Clock, Error, ErrorKind, GoneReason, Mode, Occupancy, SystemClock, Token,
-};
+use palisade_core::{Admission, ClaimId, Clock, GoneReason, Occupancy, SystemClock, Token};
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub(crate) use self::notes::Notes;
-use crate::error::{Step, error};
+use crate::error::Step;
 use crate::rows::{Line, line_columns, sql};
 use crate::session::{SessionId, Sessions};
 use crate::tokens::Numbers;
@@ -250,20 +248,6 @@ pub(crate) fn why_gone(db: &Connection, id: ClaimId) -> rusqlite::Result<GoneRea
     })
 }
 
-/// Refuses another number of slots than the one in force.
-fn check_slots(asked: Mode, in_force: Option<u32>) -> Result<(), Error> {
-    match (asked, in_force) {
-        (Mode::Slot { of: 0 }, _) => Err(error(ErrorKind::Invalid, "a resource has at least one slot")),
-        (Mode::Slot { of: asked }, Some(in_force)) if in_force != asked => Err(error(
-            ErrorKind::Conflict,
-            format!(
-                "{in_force} slots are in force while claims exist, {asked} were asked for; use the same number, or resize"
-            ),
-        )),
-        _ => Ok(()),
-    }
-}
-
 fn floor(token: Option<Token>) -> u64 {
     token.map_or(0, Token::get)
 }
@@ -272,7 +256,7 @@ fn floor(token: Option<Token>) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use palisade_core::{Claim, Claimed, Engine, Name, Owner, Ttl};
+    use palisade_core::{Claim, Claimed, Engine, Mode, Name, Owner, Ttl};
 
     use super::*;
     use crate::{EmbeddedConfig, EmbeddedEngine};

@@ -1,16 +1,12 @@
 use std::sync::Arc;
 
-use palisade_core::{BootInstant, Change, Changed, Claim, Mode, Renewed, Withdrawn};
+use palisade_core::{BootInstant, Change, Changed, Claim, Mode, ModeChange, Renewed, Withdrawn};
 use rusqlite::params;
 
 use super::Ledger;
 use super::claim::nanos;
 use crate::error::Step;
 use crate::rows::{Line, mode_columns, sql};
-
-const NEVER_EXCLUSIVE: &str =
-    "a shared claim is never made exclusive: two that both try would wait for each other for ever";
-const NOT_CHANGEABLE: &str = "only exclusive to shared, and the number of slots, can be changed";
 
 impl Ledger<'_> {
     /// Renews claims; `asked` is the moment before the locks were taken.
@@ -69,27 +65,26 @@ impl Ledger<'_> {
                 return Ok(Changed::Gone(self.why_gone(claim.id)?));
             }
         };
-        match (line.mode, change) {
-            (_, Change::Value(value)) => {
+        match change {
+            Change::Value(value) => {
                 self.db
                     .prepare_cached(
                         "UPDATE claim SET value = ?4 WHERE namespace = ?1 AND resource = ?2 AND seq = ?3",
                     )?
                     .execute(params![namespace, resource, line.seq, value.as_deref()])?;
             }
-            (Mode::Exclusive, Change::Mode(Mode::Shared)) if line.held => {
-                self.set_mode(resource, &line, Mode::Shared)?;
-            }
-            (Mode::Slot { .. }, Change::Mode(Mode::Slot { of })) if *of > 0 => {
-                self.db
-                    .prepare_cached(
-                        "UPDATE claim SET slots = ?3 WHERE namespace = ?1 AND resource = ?2 AND mode = 2",
-                    )?
-                    .execute(params![namespace, resource, of])?;
-            }
-            (from, Change::Mode(to)) if from == *to => {}
-            (Mode::Shared, Change::Mode(Mode::Exclusive)) => return Ok(Changed::Refused(NEVER_EXCLUSIVE)),
-            _ => return Ok(Changed::Refused(NOT_CHANGEABLE)),
+            Change::Mode(to) => match line.mode.change_to(*to, line.held) {
+                ModeChange::Same => {}
+                ModeChange::Downgrade => self.set_mode(resource, &line, Mode::Shared)?,
+                ModeChange::Resize(of) => {
+                    self.db
+                        .prepare_cached(
+                            "UPDATE claim SET slots = ?3 WHERE namespace = ?1 AND resource = ?2 AND mode = 2",
+                        )?
+                        .execute(params![namespace, resource, of])?;
+                }
+                ModeChange::Refused(why) => return Ok(Changed::Refused(why)),
+            },
         }
         self.settle(namespace, resource, None)?;
         Ok(Changed::Done)
