@@ -35,9 +35,13 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let (low, high) = spread(&times);
     Ok(vec![Figure {
         what: "take-over after kill -9 of the holder".to_owned(),
+        detail: format!(
+            "median of {}, {low:.2}-{high:.2} ms, TTL {:?}",
+            times.len(),
+            palisade::Ttl::default().as_duration()
+        ),
         value: median(&mut times),
         unit: "ms",
         goal: Goal::AtMost(50.0),
-        detail: format!("median of 21, {low:.2}-{high:.2} ms, TTL 15 s"),
     }])
 }

@@ -87,6 +87,12 @@ impl Client {
     }
 
     /// One resource with its holders and waiters.
+    ///
+    /// # Errors
+    /// If `name` is no [`Name`], or the engine cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks, as do [`Client::list`] and [`Client::watch`].
     pub async fn show(&self, name: &str) -> Result<ResourceView> {
         let name = Name::new(name)?;
         let found = self.0.engine.inspect(&Selector::resource(name.clone()), &Page::default()).await?;
@@ -118,11 +124,21 @@ impl Client {
 
     /// Ends one claim by force. Its holder is told why; the next in line gets a greater token, so
     /// that fenced writes stay right.
+    ///
+    /// # Errors
+    /// If `name` is no [`Name`], or the engine cannot be reached or cannot end a single claim.
+    ///
+    /// # Cancel safety
+    /// Not safe: the claim may have been ended. Evicting it again is right.
     pub async fn evict(&self, name: &str, claim: ClaimId, reason: &str) -> Result<Evicted> {
         self.0.engine.evict(&Name::new(name)?, claim, reason).await
     }
 
     /// Releases what was dropped, then ends the connection. Guards that still live are lost.
+    ///
+    /// # Cancel safety
+    /// Guards are lost at the first poll; the rest goes on when it is called again, or ends with
+    /// the last handle.
     pub async fn close(&self) {
         self.0.keeper.close().await;
         self.0.engine.close().await;
