@@ -20,13 +20,17 @@
 //! | test an engine | [`Fixture`], then [`run`] or [`Suite`] |
 //! | see that the suite bites | [`broken`] |
 //! | kill and stop processes that hold locks | [`taker`] |
+//! | record what happened, and read it again | [`history`] |
+//! | judge what happened | [`check`] |
 
 pub mod broken;
 mod cancel;
 mod case;
+pub mod check;
 mod context;
 mod counting;
 mod fixture;
+pub mod history;
 mod lock;
 mod report;
 mod runner;
