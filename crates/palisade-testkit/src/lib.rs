@@ -22,6 +22,7 @@
 //! | kill and stop processes that hold locks | [`taker`] |
 //! | record what happened, and read it again | [`history`] |
 //! | judge what happened | [`check`] |
+//! | start an engine to try it on | [`launch`] |
 
 pub mod broken;
 mod cancel;
@@ -31,6 +32,7 @@ mod context;
 mod counting;
 mod fixture;
 pub mod history;
+pub mod launch;
 mod lock;
 mod report;
 mod runner;
