@@ -23,6 +23,7 @@
 //! | record what happened, and read it again | [`history`] |
 //! | judge what happened | [`check`] |
 //! | start an engine to try it on | [`launch`] |
+//! | let workers lock and faults strike | [`verify`] |
 
 pub mod broken;
 mod cancel;
@@ -34,11 +35,13 @@ mod fixture;
 pub mod history;
 pub mod launch;
 mod lock;
+mod misuse;
 mod report;
 mod runner;
 mod session;
 mod suite;
 pub mod taker;
+pub mod verify;
 mod workload;
 
 pub use cancel::{CancelAfter, Cancelled};
@@ -46,6 +49,7 @@ pub use case::{Case, Run, Way};
 pub use context::Context;
 pub use counting::{Calls, Counting};
 pub use fixture::{Fixture, MemoryFixture};
+pub use misuse::Misuse;
 pub use report::{Outcome, Report, Verdict};
 pub use runner::{Options, Suite, run};
 pub use session::Session;

@@ -11,6 +11,7 @@ mod ls;
 mod put;
 mod run;
 mod show;
+mod verify;
 mod watch;
 
 use crate::args::{Cli, Verb};
@@ -31,6 +32,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Outcome {
         Verb::Put(verb) => put::put(global, verb).await,
         Verb::Del(verb) => del::del(global, &verb).await,
         Verb::Engines(verb) => engines::engines(&verb),
+        Verb::Verify(verb) => verify::verify(global, &verb).await,
         Verb::Completions(verb) => completions::completions(&verb),
     }
 }

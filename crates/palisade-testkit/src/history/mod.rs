@@ -164,7 +164,7 @@ impl History {
 
 /// A history that is being put together.
 #[derive(Debug, Default)]
-struct Builder {
+pub(crate) struct Builder {
     history: History,
     places: HashMap<OpId, usize>,
     keys: HashMap<String, Arc<str>>,
@@ -172,7 +172,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, event: Event) -> Result<(), String> {
+    pub(crate) fn add(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Begin(begin) => self.history.begin = Some(begin),
             Event::Call { op, process, at, key, call } => return self.call(op, process, at, key, call),
@@ -226,7 +226,7 @@ impl Builder {
         Ok(())
     }
 
-    fn finish(mut self) -> History {
+    pub(crate) fn finish(mut self) -> History {
         self.history.ops.sort_by_key(|op| (op.start, op.id));
         self.history.faults.sort_by_key(|fault| fault.from);
         self.history

@@ -1,13 +1,14 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use async_trait::async_trait;
 use futures::{FutureExt, future};
 use tempfile::TempDir;
 
 use super::{Local, Target, no_server};
 use crate::history::FaultKind;
+use crate::misuse::misuse;
 
 /// The embedded engine, in a folder that is gone afterwards.
 pub(super) const LOCAL: Local = Local { name: "file", start: |nodes| future::ready(start(nodes)).boxed() };
@@ -16,7 +17,9 @@ pub(super) const LOCAL: Local = Local { name: "file", start: |nodes| future::rea
 struct Folder(TempDir);
 
 fn start(nodes: u32) -> Result<Box<dyn Target>> {
-    ensure!(nodes == 1, "the embedded engine is one folder, not {nodes} nodes");
+    if nodes != 1 {
+        misuse!("the embedded engine is one folder, not {nodes} nodes");
+    }
     Ok(Box::new(Folder(tempfile::Builder::new().prefix("palisade-local").tempdir()?)))
 }
 

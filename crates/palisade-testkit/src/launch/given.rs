@@ -1,9 +1,10 @@
 use std::net::SocketAddr;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::{Target, no_server};
 use crate::history::FaultKind;
+use crate::misuse::misuse;
 
 /// The engine that a user named: it is not ours to restart.
 #[derive(Debug)]
@@ -15,7 +16,10 @@ struct Given {
 
 pub(super) fn target(url: &str) -> Result<Box<dyn Target>> {
     let Some((scheme, _)) = url.split_once(':') else {
-        bail!("{url:?} is no engine URL; see `palisade engines`, or try {}", super::local_names().join(", "));
+        misuse!(
+            "{url:?} is no engine URL; see `palisade engines`, or try {}",
+            super::local_names().join(", ")
+        );
     };
     Ok(Box::new(Given { url: url.to_owned(), scheme: scheme.to_owned() }))
 }

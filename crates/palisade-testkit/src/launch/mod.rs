@@ -8,11 +8,12 @@ mod given;
 use std::fmt;
 use std::net::SocketAddr;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
 use crate::history::FaultKind;
+use crate::misuse::misuse;
 
 /// An engine under test: where it is found, and what can be done to it.
 #[async_trait]
@@ -94,12 +95,12 @@ pub async fn launch(url: &str) -> Result<Box<dyn Target>> {
         None => (local, 1),
         Some((name, nodes)) => match nodes.parse() {
             Ok(nodes @ 1..=9) => (name, nodes),
-            _ => bail!("local:{name}*N starts 1 to 9 nodes, not {nodes:?}"),
+            _ => misuse!("local:{name}*N starts 1 to 9 nodes, not {nodes:?}"),
         },
     };
     match LOCAL.iter().find(|local| local.name == name) {
         Some(local) => (local.start)(nodes).await,
-        None => bail!("there is no local:{name}; there are {}", local_names().join(", ")),
+        None => misuse!("there is no local:{name}; there are {}", local_names().join(", ")),
     }
 }
 
