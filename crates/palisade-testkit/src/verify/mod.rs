@@ -29,6 +29,8 @@ use tokio::time::Instant;
 
 pub use self::crew::WorkerProgram;
 pub use self::outcome::{Outcome, Verdict};
+#[cfg(feature = "planted-bugs")]
+pub use self::planted::Bug;
 pub use self::settings::Settings;
 pub use self::worker::main as worker_main;
 pub use self::workload::Workload;
