@@ -37,6 +37,7 @@ mod runner;
 mod session;
 mod suite;
 pub mod taker;
+pub mod verify;
 mod workload;
 
 pub use cancel::{CancelAfter, Cancelled};
