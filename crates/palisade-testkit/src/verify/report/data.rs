@@ -109,9 +109,8 @@ fn lanes(out: &mut String, scene: &Scene<'_>) {
 
 fn workers(out: &mut String, scene: &Scene<'_>) {
     let rows = scene.workers.iter().take(WORKERS).map(|worker| {
-        let until = scene.micros(worker.died.unwrap_or(scene.end));
-        let (born, died) = (scene.micros(worker.born), u8::from(worker.died.is_some()));
-        format!("[{},{},{born},{until},{died}]", number(worker.process), worker.lane)
+        let (born, until) = (scene.micros(worker.born), scene.micros(worker.until));
+        format!("[{},{},{born},{until},{}]", number(worker.process), worker.lane, u8::from(worker.died))
     });
     column(out, ",\"workers\"", rows);
 }

@@ -1,5 +1,7 @@
 //! The static picture: an overview in SVG, for those who run no script.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::scene::{Scene, is_momentary};
@@ -22,8 +24,8 @@ const MARKS: usize = 500;
 
 /// The whole run at a glance: how busy each key was, faults, violations.
 pub(super) fn svg(scene: &Scene<'_>) -> String {
-    let lanes = scene.lanes.len().min(LANES);
-    let (width, bottom) = (LEFT + COLUMNS * STEP + 10, TOP + (lanes + 1) * LANE);
+    let lanes = busiest(scene);
+    let (width, bottom) = (LEFT + COLUMNS * STEP + 30, TOP + (lanes.len() + 1) * LANE);
     let mut out = format!(
         "<svg viewBox=\"0 0 {width} {}\" role=\"img\" aria-label=\"Overview of the run\" \
          xmlns=\"http://www.w3.org/2000/svg\">",
@@ -31,19 +33,32 @@ pub(super) fn svg(scene: &Scene<'_>) -> String {
     );
     axis(&mut out, scene, bottom);
     faults(&mut out, scene);
-    for (lane, levels) in busy(scene, lanes).iter().enumerate() {
-        name(&mut out, &scene.lanes[lane].key, lane + 1);
+    let levels = busy(scene);
+    for (place, lane) in lanes.iter().enumerate() {
+        name(&mut out, &scene.lanes[*lane].key, place + 1);
         for level in 1..=3 {
-            runs(&mut out, levels, level, TOP + (lane + 1) * LANE);
+            runs(&mut out, &levels[*lane], level, TOP + (place + 1) * LANE);
         }
     }
     marks(&mut out, scene, bottom);
-    if lanes < scene.lanes.len() {
-        let left = count(scene.lanes.len() - lanes, "more key", "more keys");
+    if lanes.len() < scene.lanes.len() {
+        let left = count(scene.lanes.len() - lanes.len(), "more key", "more keys");
         let _ = write!(out, "<text class=\"o-text\" x=\"0\" y=\"{}\">{left}</text>", bottom + 14);
     }
     out.push_str("</svg>");
     out
+}
+
+/// The lanes that are drawn, in order: those with violations, then those that were held most often.
+fn busiest(scene: &Scene<'_>) -> Vec<usize> {
+    let violated: HashSet<&str> = scene.violations.iter().map(|violation| &*violation.key).collect();
+    let mut holds = vec![0_usize; scene.lanes.len()];
+    scene.holds.iter().filter_map(|hold| scene.lane(&hold.key)).for_each(|lane| holds[lane] += 1);
+    let mut lanes: Vec<usize> = (0..holds.len()).collect();
+    lanes.sort_by_key(|lane| (!violated.contains(&*scene.lanes[*lane].key), Reverse(holds[*lane])));
+    lanes.truncate(LANES);
+    lanes.sort_unstable();
+    lanes
 }
 
 fn column(scene: &Scene<'_>, at: Nanos) -> usize {
@@ -57,7 +72,7 @@ fn name(out: &mut String, name: &str, lane: usize) {
     let _ = write!(out, "<text class=\"o-text\" x=\"0\" y=\"{y}\">{}</text>", html(&shown(name, 22)));
 }
 
-/// Ten seconds' marks or so, below the lanes.
+/// Time since the start, in quarters of the run.
 fn axis(out: &mut String, scene: &Scene<'_>, bottom: usize) {
     let end = LEFT + COLUMNS * STEP;
     let _ = write!(out, "<path class=\"o-line\" d=\"M{LEFT} {bottom}H{end}\"/>");
@@ -87,11 +102,12 @@ fn faults(out: &mut String, scene: &Scene<'_>) {
 }
 
 /// How busy each lane was in each column: 0 for not at all, 3 for most of the time.
-fn busy(scene: &Scene<'_>, lanes: usize) -> Vec<Vec<u8>> {
+fn busy(scene: &Scene<'_>) -> Vec<Vec<u8>> {
     let width = (scene.micros(scene.end) / COLUMNS as u64).max(1);
-    let mut held = vec![vec![0_u64; COLUMNS]; lanes];
+    let mut held = vec![vec![0_u64; COLUMNS]; scene.lanes.len()];
     for hold in &scene.holds {
-        let Some(held) = scene.lane(&hold.key).and_then(|lane| held.get_mut(lane)) else { continue };
+        let Some(lane) = scene.lane(&hold.key) else { continue };
+        let held = &mut held[lane];
         let (from, until) = (scene.micros(hold.from), scene.micros(hold.until));
         let (first, last) = (column(scene, hold.from), column(scene, hold.until));
         if first == last {

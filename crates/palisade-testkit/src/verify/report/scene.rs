@@ -51,7 +51,9 @@ pub(super) struct Worker {
     /// A process takes the lane of one that is dead.
     pub(super) lane: usize,
     pub(super) born: Nanos,
-    pub(super) died: Option<Nanos>,
+    /// When it was killed, or else when it was last heard of.
+    pub(super) until: Nanos,
+    pub(super) died: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -100,7 +102,7 @@ impl<'a> Scene<'a> {
             self.rows.push(row);
         }
         for (lane, ends) in self.lanes.iter_mut().zip(ends) {
-            lane.rows = ends.len().max(1);
+            lane.rows = ends.len();
         }
     }
 
@@ -199,22 +201,24 @@ fn chosen_keys(history: &History, violations: &[Violation]) -> (usize, Vec<Arc<s
 
 /// The lives of all processes that did something.
 fn workers(history: &History) -> Vec<Worker> {
-    let mut born: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
+    let mut lives: BTreeMap<ProcessId, (Nanos, Nanos)> = BTreeMap::new();
     for op in &history.ops {
-        born.entry(op.process).or_insert(op.start);
+        let heard = op.end.unwrap_or(op.start);
+        let (_, last) = lives.entry(op.process).or_insert((op.start, heard));
+        *last = heard.max(*last);
     }
-    let mut workers: Vec<Worker> = born
-        .into_iter()
-        .map(|(process, born)| Worker { process, lane: 0, born, died: history.deaths.get(&process).copied() })
-        .collect();
+    let live = |(process, (born, last)): (ProcessId, (Nanos, Nanos))| {
+        let died = history.deaths.get(&process).copied();
+        Worker { process, lane: 0, born, until: died.unwrap_or(last), died: died.is_some() }
+    };
+    let mut workers: Vec<Worker> = lives.into_iter().map(live).collect();
     workers.sort_by_key(|worker| (worker.born, worker.process));
     let mut taken: Vec<Nanos> = Vec::new();
     for worker in &mut workers {
-        let until = worker.died.unwrap_or(Nanos::MAX);
         worker.lane = taken.iter().position(|end| *end <= worker.born).unwrap_or(taken.len());
         match taken.get_mut(worker.lane) {
-            Some(end) => *end = until,
-            None => taken.push(until),
+            Some(end) => *end = worker.until,
+            None => taken.push(worker.until),
         }
     }
     workers

@@ -34,7 +34,7 @@ pub(super) fn section(place: &str, page: &Page<'_>, scene: &Scene<'_>, listed: u
         "verdict" => heading(page),
         "lead" => lead(page, scene),
         "run" => run(page, scene),
-        "command" => html(page.command),
+        "command" => command(page.command),
         "facts" => facts(page, scene),
         "latencies" => latencies(page.latencies),
         "violations" => violations(page.violations, scene.start, listed),
@@ -91,6 +91,12 @@ fn lead(page: &Page<'_>, scene: &Scene<'_>) -> String {
     format!("{checked}; {struck}; {found}")
 }
 
+/// The command, whose lines break between arguments only.
+fn command(command: &str) -> String {
+    let words: Vec<String> = command.split(' ').map(|word| format!("<span>{}</span>", html(word))).collect();
+    words.join(" ")
+}
+
 fn run(page: &Page<'_>, scene: &Scene<'_>) -> String {
     let mut workloads: Vec<&str> = page.history.ops.iter().map(|op| workload_of(&op.key)).collect();
     workloads.dedup();
@@ -116,7 +122,7 @@ fn run(page: &Page<'_>, scene: &Scene<'_>) -> String {
         ("Duration", duration(Duration::from_nanos(scene.end - scene.start))),
     ];
     if let Some(begin) = &page.history.begin {
-        rows.push(("TTL of claims", duration(Duration::from_millis(begin.ttl_ms))));
+        rows.push(("TTL of claims", whole(&duration(Duration::from_millis(begin.ttl_ms)))));
     }
     rows.push(("Seed", format!("<code>{}</code>", page.seed)));
     rows.iter().fold(String::new(), |mut list, (name, value)| {
@@ -172,7 +178,7 @@ fn scale(low: f64, high: f64) -> String {
     format!("<span>{}</span><span>{}</span>", whole(&end(low)), whole(&end(high)))
 }
 
-/// `1.00 ms` is `1 ms` at the end of a scale.
+/// `1.00 ms` is `1 ms` where it was not measured.
 fn whole(duration: &str) -> String {
     duration.replace(".00 ", " ").replace(".0 ", " ")
 }

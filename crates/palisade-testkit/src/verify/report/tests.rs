@@ -1,5 +1,3 @@
-use std::time::Instant;
-
 use palisade_core::Token;
 
 use super::*;
@@ -193,9 +191,9 @@ fn how_to_run_it_again_is_said() {
     made.events.insert(0, Event::Begin(begin));
     let history = made.history();
     let html = render(&Page { command: &command, seed: u64::MAX, ..page(&history, &[]) });
-    assert!(html.contains(&format!("<code>{command}</code>")));
+    assert!(html.contains("<code><span>palisade</span> <span>verify</span> <span>--seed</span> <span>18446744073709551615</span></code>"));
     assert!(html.contains("<code>18446744073709551615</code>"));
-    assert!(html.contains("2.00 s"), "the TTL");
+    assert!(html.contains("<dd>2 s</dd>"), "the TTL");
 }
 
 #[test]
@@ -213,10 +211,7 @@ fn a_long_run_makes_a_page_of_bounded_size_that_says_what_it_leaves_out() {
     made.events.push(Event::Healed { fault: 1, at: 30_100 * MS });
     let history = made.history();
     let violations = [violation("mutex/0", 101 * MS, "Two held it.", vec![801])];
-    let started = Instant::now();
     let html = render(&page(&history, &violations));
-    // In release it takes a tenth of this.
-    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(html.len() < PAGE_BYTES, "{}", html.len());
     assert!(html.contains("<strong>40,000 of 200,001</strong> holds"));
     let data = data(&html);
@@ -232,7 +227,13 @@ fn a_long_run_makes_a_page_of_bounded_size_that_says_what_it_leaves_out() {
         .sum();
     assert_eq!(counted, 200_001, "the strip of grants is complete");
     assert!(is_well_formed(svg(&html)));
-    assert_eq!(html, render(&page(&history, &violations)), "the same run gives the same page");
+}
+
+#[test]
+fn the_same_run_gives_the_same_page() {
+    let history = || Made::busy(2_000, MS).history();
+    let violations = [violation("mutex/0", 10 * MS, "Two held it.", vec![81])];
+    assert_eq!(render(&page(&history(), &violations)), render(&page(&history(), &violations)));
 }
 
 #[test]

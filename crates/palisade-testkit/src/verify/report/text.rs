@@ -91,6 +91,7 @@ pub(super) fn duration(time: Duration) -> String {
         1_000..1_000_000 => (1e-6, "µs"),
         1_000_000..1_000_000_000 => (1e-3, "ms"),
         1_000_000_000..120_000_000_000 => (1.0, "s"),
+        _ if time.as_secs().is_multiple_of(60) => return format!("{} min", time.as_secs() / 60),
         _ => return format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
     };
     let value = time.as_secs_f64() / unit;
@@ -149,6 +150,7 @@ mod tests {
         assert_eq!(duration(Duration::from_micros(1_250)), "1.25 ms");
         assert_eq!(duration(Duration::from_secs(90)), "90.0 s");
         assert_eq!(duration(Duration::from_secs(123)), "2 min 3 s");
+        assert_eq!(duration(Duration::from_secs(120)), "2 min");
     }
 
     #[test]

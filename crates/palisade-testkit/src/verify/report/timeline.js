@@ -24,13 +24,15 @@
     if (holdByOp.has(op)) badHolds.add(holdByOp.get(op));
     if (opById.has(op)) badOps.add(opById.get(op));
   }
+  const badKeys = new Set(V.map((violation) => violation[1]));
   const shown = data.loads.map(() => true);
+  const keyLane = new Map();
   let view = [0, SPAN], scroll = 0, width = 0, height = 0, gutter = 0, lanes = [], total = 0, colour = {}, current = -1;
 
   // --- layout ---------------------------------------------------------------------------------
   function layout() {
-    lanes = []; total = 0;
-    const add = (lane) => { lane.y = total; total += lane.h; lanes.push(lane); };
+    lanes = []; total = 0; keyLane.clear();
+    const add = (lane) => { lane.y = total; total += lane.h; lanes.push(lane); if (lane.type === 'key') keyLane.set(lane.k, lane); };
     const kinds = data.kinds.map((_, kind) => kind).filter((kind) => data.faults.some((fault) => fault[0] === kind));
     if (kinds.length) add({ type: 'title', name: 'faults', h: GROUP });
     for (const kind of kinds) add({ type: 'fault', kind, name: data.kinds[kind], h: ROW });
@@ -43,7 +45,7 @@
       data.keys.forEach((key, k) => {
         if (data.loadOf[k] !== l) return;
         const name = key.startsWith(load + '/') ? key.slice(load.length + 1) : key;
-        add({ type: 'key', k, name, h: data.rows[k] * ROW + (opsOf[k].length ? TICKS : 0) + 4 });
+        add({ type: 'key', k, name, h: Math.max(ROW + 2, data.rows[k] * ROW + (opsOf[k].length ? TICKS : 0) + 4) });
       });
     });
     resize();
@@ -74,7 +76,7 @@
   const timeAt = (px) => view[0] + (px - gutter) / (width - gutter) * (view[1] - view[0]);
   const stripX = (at) => gutter + at / SPAN * (width - gutter);
   const yOf = (lane) => HEAD + lane.y - scroll;
-  const laneOfKey = (k) => lanes.find((lane) => lane.type === 'key' && lane.k === k);
+  const laneOfKey = (k) => keyLane.get(k);
   function look(from, to) {
     const size = Math.min(SPAN, Math.max(MIN, to - from));
     from = Math.min(Math.max(0, from + (to - from - size) / 2), SPAN - size);
@@ -143,7 +145,7 @@
     text(lane.name, 10, y + lane.h / 2, colour.ink, '600 12px system-ui, sans-serif', width - 20);
   }
   function drawName(lane, y) {
-    const bad = lane.type === 'key' && V.some((violation) => violation[1] === lane.k);
+    const bad = lane.type === 'key' && badKeys.has(lane.k);
     text(lane.name, 10, y + Math.min(lane.h, ROW + 2) / 2, bad ? colour.bad : colour.soft, undefined, gutter - 18);
     pen.fillStyle = colour.line; pen.fillRect(0, y + lane.h - .5, width, .5);
   }
@@ -187,7 +189,7 @@
         if (bad) { pen.strokeStyle = colour.bad; pen.lineWidth = 2; pen.strokeRect(left, top, Math.max(2, right - left), ROW - 4); }
         if (H.token[i] && right - left > 26) label(String(H.token[i]), left, right, top + ROW / 2 - 2);
       }
-      const top = y + 2 + data.rows[lane.k] * ROW;
+      const top = data.rows[lane.k] ? y + 2 + data.rows[lane.k] * ROW : y + lane.h / 2 - 2;
       for (const i of opsOf[lane.k]) {
         const left = x(O.at[i]), right = Math.max(left + 1.5, x(O.at[i] + O.len[i]));
         if (right < gutter || left > width) continue;
@@ -273,7 +275,7 @@
     if (lane.type === 'worker') {
       const worker = data.workers.find((w) => w[1] === lane.n && hit(w[2], w[3]));
       const struck = worker ? data.faults.filter((f) => f[1] === worker[0] && hit(f[2], f[3])).slice(0, 3).map((f) => '\n' + faultText(f)) : [];
-      return worker ? 'process ' + worker[0] + '\nfrom ' + seconds(worker[2]) + (worker[4] ? ', killed at ' : ' to ') + seconds(worker[3]) + struck.join('') : '';
+      return worker ? 'process ' + worker[0] + '\nfrom ' + seconds(worker[2]) + (worker[4] ? ', killed at ' : ', last seen at ') + seconds(worker[3]) + struck.join('') : '';
     }
     if (lane.type !== 'key') return '';
     const row = Math.floor((py - yOf(lane) - 2) / ROW), rows = data.rows[lane.k];
