@@ -13,6 +13,7 @@ mod nemesis;
 mod outcome;
 mod planted;
 mod recorder;
+pub mod report;
 mod settings;
 mod stall;
 mod station;

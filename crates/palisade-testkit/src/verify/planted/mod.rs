@@ -84,7 +84,7 @@ bugs! {
     /// Tokens are handed out and nobody checks them (sofa-jraft#182: "a token nobody checks is useless").
     FenceIgnored, "fence-ignored", LockSet, [], &["lost", "fenced"];
     /// The fence is raised by writes only, so that an old write can come between read and write
-    /// (the FizzBee model of fencing).
+    /// (the `FizzBee` model of fencing).
     FenceNotRaisedByReading, "fence-not-raised-by-reading", LockSet, [], &["lost"];
     /// The version is compared, and then the value is written: two steps.
     TornWrite, "torn-write", Register, [], &["linear", "fenced"];
