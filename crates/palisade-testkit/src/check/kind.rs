@@ -125,7 +125,7 @@ impl Subject<'_, '_> {
         }
         match kind {
             ModelKind::Register => judge!(Register::default(), Register::steps(self.ops)),
-            ModelKind::Kv => judge!(Kv::default(), Kv::steps(self.ops)),
+            ModelKind::Kv => judge!(Kv::of(self.ops), Kv::steps(self.ops)),
             ModelKind::Mutex => judge!(Mutex, self.lock_steps()),
             ModelKind::OwnerMutex => judge!(OwnerMutex, self.lock_steps()),
             ModelKind::FencedMutex => judge!(FencedMutex, self.lock_steps()),

@@ -8,9 +8,11 @@ pub(super) struct Chain {
 impl Chain {
     /// A chain of `order`, out of `count` operations.
     pub(super) fn new(order: impl Iterator<Item = u32>, count: usize) -> Self {
+        // Both ends meet in one place that is no operation. Whoever is not in the chain is one of
+        // its own, so that taking it out changes nothing.
         let end = count as u32;
-        // Both ends meet in one place that is no operation.
-        let mut chain = Self { next: vec![end; count + 1], prev: vec![end; count + 1] };
+        let alone: Vec<u32> = (0..=end).collect();
+        let mut chain = Self { next: alone.clone(), prev: alone };
         let mut last = end;
         for op in order {
             chain.next[last as usize] = op;

@@ -3,8 +3,8 @@
 //!
 //! The search is that of Wing, Gong and Lowe, as porcupine does it, with three differences: the set
 //! of operations that have been ordered is remembered as a hash that grows with it, so that memory
-//! is linear in the history; what leaves the state as it is is ordered at once, without a choice;
-//! and a configuration is given up if one that had more doubtful operations left was.
+//! is linear in the history; a read that is possible is ordered at once, without a choice; and a
+//! configuration is given up if one that had more doubtful operations left was.
 
 mod chain;
 mod part;
@@ -25,16 +25,15 @@ pub trait Model {
     /// What is asked, together with what was answered.
     type Step: Clone;
 
-    /// Whether there are steps that leave the state as it is. Where there are none the search need
-    /// not look for them.
-    const READS: bool = true;
-
     /// How it begins.
     fn initial(&self) -> Self::State;
 
     /// What comes of a step; `None` if it cannot be answered in this state as it was. A step
     /// without an answer is one that can take effect now.
     fn apply(&self, state: &Self::State, step: &Self::Step) -> Option<Self::State>;
+
+    /// Whether a step leaves every state as it is in which it is possible.
+    fn is_read(&self, step: &Self::Step) -> bool;
 
     /// A state, in words.
     fn state_in_words(&self, state: &Self::State) -> String;

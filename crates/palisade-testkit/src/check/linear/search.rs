@@ -35,8 +35,8 @@ pub(super) struct Configuration<'s, S> {
 /// Where to go on looking for what could come next.
 #[derive(Debug, Clone, Copy)]
 enum Cursor {
-    /// From the beginning, with what changes nothing.
-    Quiet,
+    /// From the beginning, with reads.
+    Reads,
     /// With the operation whose answer is due first.
     Due,
     /// With this one of those that were answered.
@@ -74,8 +74,10 @@ pub(super) struct Search<'m, M: Model> {
     /// Where each call and each answer stands among all calls and answers.
     calls_at: Vec<u32>,
     returns_at: Vec<u32>,
-    /// What is left: answered operations by call and by answer, and those in doubt by call.
+    /// What is left: answered operations by call and by answer, reads among them, and those in
+    /// doubt by call.
     calls: Chain,
+    reads: Chain,
     returns: Chain,
     open: Chain,
     /// The bit of each operation in doubt, for the first of them.
@@ -117,9 +119,11 @@ impl<'m, M: Model> Search<'m, M> {
         let mut by_return = by_call.clone();
         by_return.sort_unstable_by_key(|op| returns_at[*op as usize]);
         let answered = |op: &u32| returns_at[*op as usize] != u32::MAX;
+        let is_read = |op: &u32| model.is_read(&ops[*op as usize].step);
         let in_doubt = |op: &u32| !answered(op);
         Self {
             calls: Chain::new(by_call.iter().copied().filter(answered), ops.len()),
+            reads: Chain::new(by_call.iter().copied().filter(|op| answered(op) && is_read(op)), ops.len()),
             returns: Chain::new(by_return.into_iter().filter(answered), ops.len()),
             open: Chain::new(by_call.iter().copied().filter(in_doubt), ops.len()),
             bits: by_call.iter().copied().filter(in_doubt).zip(0..Doubts::BITS).collect(),
@@ -147,11 +151,11 @@ impl<'m, M: Model> Search<'m, M> {
     /// Runs to the end; tells of every configuration on the way.
     pub(super) fn run(&mut self, mut visit: impl FnMut(&Configuration<'_, M::State>)) -> End {
         let started = Instant::now();
-        let mut cursor = Cursor::Quiet;
+        let mut cursor = Cursor::Reads;
         loop {
             let Some(due) = self.returns.first() else { return End::Ordered };
             let due_at = self.returns_at[due as usize];
-            if matches!(cursor, Cursor::Quiet) {
+            if matches!(cursor, Cursor::Reads) {
                 visit(&Configuration { state: &self.state, reach: self.reach, due: due_at });
                 if self.furthest.is_none_or(|furthest| due_at > self.returns_at[furthest as usize]) {
                     self.furthest = Some(due);
@@ -160,7 +164,7 @@ impl<'m, M: Model> Search<'m, M> {
             match self.next(cursor, due, due_at) {
                 Some(next) => {
                     self.order(next);
-                    cursor = Cursor::Quiet;
+                    cursor = Cursor::Reads;
                 }
                 None => match self.back() {
                     Some(then) => cursor = then,
@@ -192,11 +196,11 @@ impl<'m, M: Model> Search<'m, M> {
         let mut cursor = cursor;
         loop {
             cursor = match cursor {
-                Cursor::Quiet => {
-                    if let Some(quiet) = self.quiet(due_at) {
+                Cursor::Reads => {
+                    if let Some(read) = self.possible_read(due_at) {
                         // Whatever else could come next can come after it as well.
                         let state = self.state.clone();
-                        return self.fresh(quiet, &state).then_some(Next { op: quiet, state, then: None });
+                        return self.fresh(read, &state).then_some(Next { op: read, state, then: None });
                     }
                     Cursor::Due
                 }
@@ -229,18 +233,16 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
-    /// An answered operation that leaves the state as it is.
-    fn quiet(&self, due_at: u32) -> Option<u32> {
-        if !M::READS {
-            return None;
-        }
-        let mut op = self.calls.first();
+    /// An answered read that is possible and tells nothing new. One that is told a version which
+    /// was not known before is a choice.
+    fn possible_read(&self, due_at: u32) -> Option<u32> {
+        let mut op = self.reads.first();
         while let Some(candidate) = op.filter(|op| self.calls_at[*op as usize] < due_at) {
             let after = self.model.apply(&self.state, &self.ops[candidate as usize].step);
             if after.is_some_and(|after| after == self.state) {
                 return Some(candidate);
             }
-            op = self.calls.after(candidate);
+            op = self.reads.after(candidate);
         }
         None
     }
@@ -292,6 +294,7 @@ impl<'m, M: Model> Search<'m, M> {
             self.open.take(op);
         } else {
             self.calls.take(op);
+            self.reads.take(op);
             self.returns.take(op);
         }
         let before = std::mem::replace(&mut self.state, state);
@@ -309,6 +312,7 @@ impl<'m, M: Model> Search<'m, M> {
                 self.open.put_back(op);
             } else {
                 self.returns.put_back(op);
+                self.reads.put_back(op);
                 self.calls.put_back(op);
             }
             self.state = before;

@@ -1,12 +1,13 @@
-use std::marker::PhantomData;
-
 use super::{answer, shown, timed};
 use crate::check::linear::{Model, Timed};
 use crate::history::{Answer, Call, Op};
 
 /// One key of a store that is read, written and appended to. It begins empty.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Kv<'h>(PhantomData<&'h str>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kv<'h> {
+    /// All values that were read, sorted.
+    seen: Vec<&'h str>,
+}
 
 /// A step of a [`Kv`].
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +21,27 @@ pub(crate) enum KvStep<'h> {
 }
 
 impl<'h> Kv<'h> {
+    /// The model of a key with these operations.
+    pub(crate) fn of(ops: &[&'h Op]) -> Self {
+        let mut seen: Vec<&str> = ops
+            .iter()
+            .filter_map(|op| match &op.answer {
+                Answer::Value { value, .. } => value.as_deref(),
+                _ => None,
+            })
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        Self { seen }
+    }
+
+    /// Whether a step in doubt that leads to `state` could matter. If nobody read anything that
+    /// begins so, the next read comes after a put, and all is as if the step had not been.
+    fn matters(&self, state: &str) -> bool {
+        let place = self.seen.partition_point(|seen| *seen < state);
+        self.seen.get(place).is_some_and(|seen| seen.starts_with(state))
+    }
+
     /// The steps among `ops`.
     pub(crate) fn steps(ops: &[&'h Op]) -> Vec<Timed<KvStep<'h>>> {
         ops.iter().filter_map(|op| Some(timed(op, step(op)?))).collect()
@@ -50,9 +72,15 @@ impl<'h> Model for Kv<'h> {
     fn apply(&self, state: &String, step: &Self::Step) -> Option<String> {
         match *step {
             KvStep::Get(value) => (state == value).then(|| state.clone()),
-            KvStep::Put { value, .. } => Some(value.to_owned()),
-            KvStep::Append { value, .. } => Some([state, value].concat()),
+            KvStep::Put { value, answered } => (answered || self.matters(value)).then(|| value.to_owned()),
+            KvStep::Append { value, answered } => {
+                Some([state, value].concat()).filter(|after| answered || self.matters(after))
+            }
         }
+    }
+
+    fn is_read(&self, step: &Self::Step) -> bool {
+        matches!(step, KvStep::Get(_))
     }
 
     fn state_in_words(&self, state: &String) -> String {

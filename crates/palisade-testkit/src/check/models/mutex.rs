@@ -16,7 +16,6 @@ pub(crate) struct FencedMutex;
 impl Model for Mutex {
     type State = bool;
     type Step = LockStep;
-    const READS: bool = false;
 
     fn initial(&self) -> bool {
         false
@@ -27,6 +26,10 @@ impl Model for Mutex {
             LockStep::Acquire { .. } => (!taken).then_some(true),
             LockStep::Release { .. } => taken.then_some(false),
         }
+    }
+
+    fn is_read(&self, _: &LockStep) -> bool {
+        false
     }
 
     fn state_in_words(&self, taken: &bool) -> String {
@@ -41,7 +44,6 @@ impl Model for Mutex {
 impl Model for OwnerMutex {
     type State = Option<Who>;
     type Step = LockStep;
-    const READS: bool = false;
 
     fn initial(&self) -> Option<Who> {
         None
@@ -52,6 +54,10 @@ impl Model for OwnerMutex {
             LockStep::Acquire { who, .. } => owner.is_none().then_some(Some(*who)),
             LockStep::Release { who, .. } => (*owner == Some(*who)).then_some(None),
         }
+    }
+
+    fn is_read(&self, _: &LockStep) -> bool {
+        false
     }
 
     fn state_in_words(&self, owner: &Option<Who>) -> String {
@@ -67,7 +73,6 @@ impl Model for FencedMutex {
     /// The owner, and the greatest token so far.
     type State = (Option<Who>, u64);
     type Step = LockStep;
-    const READS: bool = false;
 
     fn initial(&self) -> Self::State {
         (None, 0)
@@ -80,6 +85,10 @@ impl Model for FencedMutex {
             LockStep::Acquire { token: Some(token), .. } => (token > greatest).then_some((owner, *token)),
             _ => Some((owner, *greatest)),
         }
+    }
+
+    fn is_read(&self, _: &LockStep) -> bool {
+        false
     }
 
     fn state_in_words(&self, (owner, greatest): &Self::State) -> String {

@@ -12,7 +12,6 @@ impl Model for Permits {
     /// Who holds, and which slot where that is known; sorted.
     type State = Vec<(Option<u32>, Who)>;
     type Step = LockStep;
-    const READS: bool = false;
 
     fn initial(&self) -> Self::State {
         Vec::new()
@@ -34,6 +33,10 @@ impl Model for Permits {
             }
         }
         Some(after)
+    }
+
+    fn is_read(&self, _: &LockStep) -> bool {
+        false
     }
 
     fn state_in_words(&self, held: &Self::State) -> String {

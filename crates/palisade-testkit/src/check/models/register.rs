@@ -64,6 +64,10 @@ impl<'h> Model for Register<'h> {
         }
     }
 
+    fn is_read(&self, step: &Self::Step) -> bool {
+        matches!(step, RegisterStep::Read(_) | RegisterStep::Cas { done: Some(false), .. })
+    }
+
     fn state_in_words(&self, state: &Self::State) -> String {
         shown(*state)
     }

@@ -55,7 +55,6 @@ impl RwState {
 impl Model for Rw {
     type State = RwState;
     type Step = LockStep;
-    const READS: bool = false;
 
     fn initial(&self) -> RwState {
         RwState::default()
@@ -66,6 +65,10 @@ impl Model for Rw {
             LockStep::Acquire { who, mode, token, .. } => state.enter(who, mode, token),
             LockStep::Release { who, .. } => state.leave(who),
         }
+    }
+
+    fn is_read(&self, _: &LockStep) -> bool {
+        false
     }
 
     fn state_in_words(&self, state: &RwState) -> String {

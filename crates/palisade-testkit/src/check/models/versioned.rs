@@ -132,6 +132,10 @@ impl<'h> Model for Versioned<'h> {
         }
     }
 
+    fn is_read(&self, step: &Self::Step) -> bool {
+        matches!(step, VersionedStep::Read { .. } | VersionedStep::Refused { .. })
+    }
+
     fn state_in_words(&self, state: &Self::State) -> String {
         let version = match state.version {
             Version::Is(version) => format!("version {version}"),
