@@ -20,6 +20,7 @@
 //! | test an engine | [`Fixture`], then [`run`] or [`Suite`] |
 //! | see that the suite bites | [`broken`] |
 //! | kill and stop processes that hold locks | [`taker`] |
+//! | lose, delay and cut what goes over the network | [`proxy`] |
 
 pub mod broken;
 mod cancel;
@@ -28,6 +29,7 @@ mod context;
 mod counting;
 mod fixture;
 mod lock;
+pub mod proxy;
 mod report;
 mod runner;
 mod session;
