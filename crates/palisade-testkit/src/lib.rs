@@ -20,7 +20,7 @@
 //! | test an engine | [`Fixture`], then [`run`] or [`Suite`] |
 //! | see that the suite bites | [`broken`] |
 //! | kill and stop processes that hold locks | [`taker`] |
-//! | lose, delay and cut what goes over the network | [`proxy`] |
+//! | lose, delay and cut what goes over the network | [`proxy`], [`remote`] |
 
 pub mod broken;
 mod cancel;
@@ -29,7 +29,9 @@ mod context;
 mod counting;
 mod fixture;
 mod lock;
+mod open;
 pub mod proxy;
+pub mod remote;
 mod report;
 mod runner;
 mod session;
@@ -42,6 +44,7 @@ pub use case::{Case, Run, Way};
 pub use context::Context;
 pub use counting::{Calls, Counting};
 pub use fixture::{Fixture, MemoryFixture};
+pub use open::open;
 pub use report::{Outcome, Report, Verdict};
 pub use runner::{Options, Suite, run};
 pub use session::Session;
