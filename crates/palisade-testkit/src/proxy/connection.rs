@@ -7,24 +7,24 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::pipe::{Dice, Forwarded, Pipe};
-use super::weather::Direction;
+use super::weather::{Direction, Sky};
 use super::{Shared, Weather};
 
 /// Carries one client's connection for as long as it lasts.
 pub(super) async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _counted = Counted::new(&shared);
-    let cuts = shared.sky.borrow().cuts;
+    let born = *shared.sky.borrow();
     let server = tokio::select! {
         biased;
-        () = cut(&shared, cuts) => None,
-        server = dial(&shared) => server.ok(),
+        () = cut(&shared, born.cuts) => None,
+        server = dial(&shared, born.number) => server.ok(),
     };
     let Some(server) = server else {
         // What a port that nobody listens to says.
         reset(&client);
         return;
     };
-    match exchange(client, server, &shared, cuts).await {
+    match exchange(client, server, &shared, born).await {
         (End::Closed, ..) => {}
         (End::Cut, client, server) => {
             reset(&client);
@@ -47,7 +47,7 @@ async fn exchange(
     mut client: TcpStream,
     mut server: TcpStream,
     shared: &Arc<Shared>,
-    cuts: u64,
+    born: Sky,
 ) -> (End, TcpStream, TcpStream) {
     // Without it small requests wait for each other, and a delay would be more than was asked for.
     let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
@@ -55,14 +55,14 @@ async fn exchange(
     let (from_server, to_server) = server.split();
     let forwarded = watch::Sender::new(Forwarded::default());
     let seed = shared.seed.fetch_add(2, Ordering::Relaxed);
-    let pipe = |direction, seed| Pipe::new(shared, direction, &forwarded, Dice::new(seed));
+    let pipe = |direction, seed| Pipe::new(shared, direction, born.number, &forwarded, Dice::new(seed));
     let both = try_join(
         pipe(Direction::ToServer, seed).run(from_client, to_server),
         pipe(Direction::ToClient, seed + 1).run(from_server, to_client),
     );
     let end = tokio::select! {
         biased;
-        () = cut(shared, cuts) => End::Cut,
+        () = cut(shared, born.cuts) => End::Cut,
         ended = both => if ended.is_ok() { End::Closed } else { End::Broken },
     };
     (end, client, server)
@@ -76,9 +76,9 @@ async fn cut(shared: &Shared, cuts: u64) {
 }
 
 /// Connects to the server, once requests pass.
-async fn dial(shared: &Shared) -> io::Result<TcpStream> {
+async fn dial(shared: &Shared, born: u64) -> io::Result<TcpStream> {
     let mut sky = shared.sky.subscribe();
-    let _ = sky.wait_for(|sky| !sky.weather.is_silent(Direction::ToServer)).await;
+    let _ = sky.wait_for(|sky| !sky.is_silent(Direction::ToServer, born)).await;
     let target = *shared.target.lock();
     TcpStream::connect(target).await
 }

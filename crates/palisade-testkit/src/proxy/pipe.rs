@@ -21,6 +21,8 @@ pub(super) struct Pipe<'a> {
     shared: &'a Shared,
     sky: watch::Receiver<Sky>,
     direction: Direction,
+    /// The sky under which the connection began.
+    born: u64,
     forwarded: &'a watch::Sender<Forwarded>,
     dice: Dice,
 }
@@ -43,10 +45,11 @@ impl<'a> Pipe<'a> {
     pub(super) fn new(
         shared: &'a Shared,
         direction: Direction,
+        born: u64,
         forwarded: &'a watch::Sender<Forwarded>,
         dice: Dice,
     ) -> Self {
-        Self { shared, sky: shared.sky.subscribe(), direction, forwarded, dice }
+        Self { shared, sky: shared.sky.subscribe(), direction, born, forwarded, dice }
     }
 
     /// Passes everything on until the sender is done.
@@ -79,7 +82,7 @@ impl<'a> Pipe<'a> {
         while !rest.is_empty() {
             let sky = *self.sky.borrow_and_update();
             match sky.weather {
-                weather if weather.is_silent(self.direction) => self.until_changed().await,
+                _ if sky.is_silent(self.direction, self.born) => self.until_changed().await,
                 Weather::Delay { by, jitter } => {
                     let due = later(chunk.arrived, by.saturating_add(share(jitter, luck)));
                     if self.sleeps_until(due).await {
@@ -138,8 +141,8 @@ impl<'a> Pipe<'a> {
     }
 
     async fn until_heard(&mut self) {
-        let direction = self.direction;
-        let _ = self.sky.wait_for(|sky| !sky.weather.is_silent(direction)).await;
+        let (direction, born) = (self.direction, self.born);
+        let _ = self.sky.wait_for(|sky| !sky.is_silent(direction, born)).await;
     }
 
     async fn until_changed(&mut self) {

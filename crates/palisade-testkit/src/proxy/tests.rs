@@ -177,6 +177,19 @@ async fn one_way_is_one_way() {
 }
 
 #[tokio::test]
+async fn stranded_connections_are_silent_and_new_ones_pass() {
+    let (echo, proxy, mut old) = setting().await;
+    round_trip(&mut old, "hello").await;
+    proxy.set(Weather::Stranded);
+    say(&mut old, "late").await;
+    round_trip(&mut TcpStream::connect(proxy.address()).await.unwrap(), "overtaking").await;
+    hears_nothing(&mut old).await;
+    assert_eq!(echo.heard.load(Ordering::SeqCst), 15);
+    proxy.set(Weather::Clear);
+    hear(&mut old, "late").await;
+}
+
+#[tokio::test]
 async fn a_delay_holds_every_chunk_and_keeps_the_order() {
     let (_echo, proxy, mut client) = setting().await;
     round_trip(&mut client, "hello").await;

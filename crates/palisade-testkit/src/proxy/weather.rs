@@ -12,6 +12,9 @@ pub enum Weather {
     Silent,
     /// A silent partition of one direction; the other passes.
     OneWay(Direction),
+    /// Silent for the connections that are open when it is set; new ones pass. What a firewall does
+    /// that forgot them, and how an old request comes to arrive after a new one.
+    Stranded,
     /// Everything arrives late, in order.
     Delay {
         /// By at least so much.
@@ -40,17 +43,6 @@ pub enum Direction {
     ToClient,
 }
 
-impl Weather {
-    /// Whether nothing passes in this direction.
-    pub(super) fn is_silent(self, direction: Direction) -> bool {
-        match self {
-            Self::Silent => true,
-            Self::OneWay(silent) => silent == direction,
-            _ => false,
-        }
-    }
-}
-
 /// The weather with what its changes meant to those who looked away.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sky {
@@ -64,6 +56,16 @@ pub(super) struct Sky {
 impl Sky {
     pub(super) fn clear() -> Self {
         Self { weather: Weather::Clear, number: 0, cuts: 0 }
+    }
+
+    /// Whether nothing passes in this direction of a connection that began under sky `born`.
+    pub(super) fn is_silent(&self, direction: Direction, born: u64) -> bool {
+        match self.weather {
+            Weather::Silent => true,
+            Weather::OneWay(silent) => silent == direction,
+            Weather::Stranded => born < self.number,
+            _ => false,
+        }
     }
 
     pub(super) fn turn(&mut self, weather: Weather) {

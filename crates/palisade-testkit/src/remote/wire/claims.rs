@@ -134,9 +134,9 @@ impl From<How> for Mode {
 /// margin is for. `left` is cut to one TTL, because handling takes time too: the contract counts
 /// from before the request was sent.
 ///
-/// It holds for answers that were decided after the request had come in. A *wait* is answered long
-/// after it was asked, and `E − R` may be much more than one TTL: there the server says only "look
-/// again", and the client asks anew, which is answered at once.
+/// A *wait* is answered long after it was asked. `S + left` would still be right by clocks that run
+/// alike, but the margin covers their drift over one TTL, not over hours in a queue. So the server
+/// says only "look again" then, and the client asks anew, which is answered at once.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::remote) struct Stamp(pub(in crate::remote) BootInstant);
 
