@@ -2,52 +2,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt};
 use palisade_core::{
-    Clock, ConnectionState, Error, ErrorKind, Name, Profile, Result, Selector, Source, SystemClock,
-    WatchEvent, WatchStream,
+    ClaimId, Clock, ConnectionState, Error, ErrorKind, Name, Profile, Result, Source, SystemClock,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::link::{Limits, Link, NoAnswer, Pace, Welcome};
+use super::config::RemoteConfig;
+use super::link::{Link, NoAnswer, Pace, Welcome};
 use super::notes::Notes;
 use super::wire::{Answer, Ask, Stamp};
-
-/// How to reach a server.
-#[derive(Debug, Clone)]
-pub struct RemoteConfig {
-    /// Where the server, or a proxy before it, listens.
-    pub address: SocketAddr,
-    /// The namespace.
-    pub namespace: String,
-    /// How long a call may look for a connection, and how long an answer may take before the
-    /// connection counts as dead.
-    pub call_timeout: Duration,
-}
-
-impl RemoteConfig {
-    /// Less than a client's own limit, so that the engine can say what is wrong.
-    const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-
-    /// The server at `address`, with the default limit of 2 s.
-    pub fn new(address: SocketAddr, namespace: impl Into<String>) -> Self {
-        Self { address, namespace: namespace.into(), call_timeout: Self::CALL_TIMEOUT }
-    }
-
-    /// Another limit per call.
-    #[must_use]
-    pub fn call_timeout(mut self, limit: Duration) -> Self {
-        self.call_timeout = limit;
-        self
-    }
-
-    fn limits(&self) -> Limits {
-        // Half of it, so that a try into the void leaves time for another.
-        Limits { opening: self.call_timeout / 2, answer: self.call_timeout }
-    }
-}
 
 /// One client of a server; see [`crate::remote`].
 ///
@@ -78,8 +43,8 @@ pub(super) struct Answered {
     pub(super) answer: Answer,
     /// Just before the request was sent.
     pub(super) sent: Stamp,
-    link: Arc<Link>,
-    id: u64,
+    pub(super) link: Arc<Link>,
+    pub(super) id: u64,
 }
 
 impl RemoteEngine {
@@ -104,7 +69,7 @@ impl RemoteEngine {
             Error::new(ErrorKind::Invalid, "a remote engine is opened inside a tokio runtime").because(error)
         })?;
         let notes = Arc::new(Notes::new());
-        let session = palisade_core::ClaimId::random().to_string();
+        let session = ClaimId::random().to_string();
         let hello =
             Ask::Hello { session: session.clone(), namespace: config.namespace.clone(), held: vec![] };
         let opened = Link::open(config.address, hello, config.limits(), Arc::clone(&notes)).await;
@@ -260,19 +225,6 @@ impl Inner {
             link.end();
         }
     }
-
-    /// Opens a watch, which lives as long as its connection does.
-    pub(super) async fn watch(self: &Arc<Self>, selector: &Selector) -> Result<WatchStream> {
-        let opened = self.ask(|| Ask::Watch(selector.into())).await?;
-        let watch = Watch { inner: Arc::clone(self), link: opened.link, id: opened.id };
-        let events = stream::unfold(Some(watch), |watch| async move {
-            let watch = watch?;
-            let event = watch.next().await.transpose()?;
-            let go_on = event.is_ok().then_some(watch);
-            Some((event, go_on))
-        });
-        Ok(events.fuse().boxed())
-    }
 }
 
 impl Drop for Inner {
@@ -283,33 +235,6 @@ impl Drop for Inner {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the connection was closed")
-}
-
-/// One open watch. It asks for one event at a time, so that nothing piles up on either side.
-struct Watch {
-    inner: Arc<Inner>,
-    link: Arc<Link>,
-    id: u64,
-}
-
-impl Watch {
-    async fn next(&self) -> Result<Option<WatchEvent>> {
-        let ask = Ask::Next { watch: self.id };
-        match self.link.ask(ask, Pace::WhenReady).await {
-            Ok((_, Ok(Answer::Told(told)))) => Ok(Some(told.try_into()?)),
-            Ok((_, Ok(Answer::WatchEnded))) => Ok(None),
-            Ok((_, Ok(_))) => Err(unexpected()),
-            Ok((_, Err(failure))) => Err(failure.into()),
-            Err(NoAnswer::Impossible(error)) => Err(error),
-            Err(NoAnswer::Lost | NoAnswer::NotSent) => Err(self.inner.lost()),
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.link.forget(self.id);
-    }
 }
 
 /// The error for an answer to another question.

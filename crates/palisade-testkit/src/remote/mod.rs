@@ -12,6 +12,7 @@
 //! | what ended while the connection was down is told | `Ask::Hello`, `notes` |
 //! | a server that counts other tokens is another server | `RemoteEngine::source` |
 
+mod config;
 mod engine;
 mod frame;
 mod link;
@@ -23,13 +24,15 @@ mod serving;
 mod tests;
 mod tombs;
 mod verbs;
+mod watch;
 mod wire;
 
 use std::time::Duration;
 
 use palisade_core::{Consistency, Drift, Profile, Reach, TokenPromise, Trips};
 
-pub use self::engine::{RemoteConfig, RemoteEngine};
+pub use self::config::RemoteConfig;
+pub use self::engine::RemoteEngine;
 pub use self::process::{ServerProcess, main};
 pub use self::server::{ServerOptions, serve};
 

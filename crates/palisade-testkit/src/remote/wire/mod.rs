@@ -6,17 +6,18 @@
 mod claims;
 mod failure;
 mod hex;
+mod outcomes;
 mod registers;
 mod views;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::claims::{
-    Changing, Gone, HowChanged, HowClaimed, HowRenewed, HowWaited, HowWithdrawn, Key, NewClaim, Stamp,
-    known_refusal,
-};
+pub(super) use self::claims::{Key, NewClaim};
 pub(super) use self::failure::Failure;
 pub(super) use self::hex::Hex;
+pub(super) use self::outcomes::{
+    Changing, Gone, HowChanged, HowClaimed, HowRenewed, HowWaited, HowWithdrawn, Stamp, known_refusal,
+};
 pub(super) use self::registers::{Conditions, HowRead, HowWritten, Raising};
 pub(super) use self::views::{Paging, Resources, Selection, Told};
 
