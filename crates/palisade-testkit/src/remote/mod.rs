@@ -21,6 +21,8 @@ mod process;
 mod server;
 mod serving;
 #[cfg(test)]
+mod soak;
+#[cfg(test)]
 mod tests;
 mod tombs;
 mod verbs;
