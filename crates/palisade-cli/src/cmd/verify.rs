@@ -1,14 +1,14 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use palisade_testkit::Misuse;
 use palisade_testkit::history::FaultKind;
-use palisade_testkit::verify::{Progress, Settings, Verdict, WorkerProgram, verify as run};
+use palisade_testkit::verify::{Progress, Settings, Verdict, verify as run};
+use palisade_testkit::{HelperProgram, Misuse};
 
 use crate::args::{Global, Verify};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::line;
-use crate::process::{VERIFY_WORKER, this_program};
+use crate::process::{VERIFY_HELPER, this_program};
 
 /// Something could not be decided.
 const UNDECIDED: u8 = 2;
@@ -37,9 +37,9 @@ fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
         )
     })?;
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    let worker = WorkerProgram {
+    let helper = HelperProgram {
         path: this_program().map_err(|problem| Failure::new(exit::SOFTWARE, problem.to_string()))?,
-        arguments: vec![VERIFY_WORKER.to_owned()],
+        arguments: vec![VERIFY_HELPER.to_owned()],
     };
     Ok(Settings {
         command: command(&engine, args, seed),
@@ -51,7 +51,7 @@ fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
         seed,
         ttl: args.ttl,
         report: args.report.clone(),
-        worker,
+        helper,
         bug: None,
     })
 }
