@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use super::{ServerOptions, serve};
-use crate::context::bounded;
+use crate::bounded::bounded;
 
 /// The server program: `palisade-remote [--listen ADDRESS] [--source NAME] [--epoch N]
 /// [--grace MILLISECONDS]`.
