@@ -104,8 +104,8 @@ fn notice(parts: &[(usize, usize, &str)]) -> String {
         .collect();
     format!(
         "<p class=\"note sampled\">To keep this page small, the picture shows {}. What touches a violation is \
-         chosen first, then what is long or of a key that was seldom held, then what touches a fault or did not \
-         end with a release; the rest is sampled evenly. Counts, verdict and the strip of grants above the picture are complete.</p>",
+         chosen first, then what is long or of a key that was seldom held, then, as far as there is room, what \
+         touches a fault or did not end with a release; the rest is sampled evenly. Counts, verdict and the strip of grants above the picture are complete.</p>",
         list.join(", ")
     )
 }
