@@ -44,6 +44,7 @@ pub fn check_file(text: &str, model: ModelKind, budget: Budget) -> Result<FileVe
 fn check(history: &History, format: Format, model: ModelKind, budget: Budget) -> Result<FileVerdict, String> {
     let started = Instant::now();
     let holds = if format == Format::Own { history.holds() } else { Vec::new() };
+    let apart = super::without_one_fence(history);
     let mut verdict =
         FileVerdict { model, format, keys: 0, ops: 0, violated: Vec::new(), undecided: Vec::new() };
     for (key, ops) in history.by_key() {
@@ -52,7 +53,7 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
             continue;
         }
         let holds: Vec<&Hold> = holds.iter().filter(|hold| hold.key == key).collect();
-        let fenced = super::is_fenced(history, &key);
+        let fenced = !super::lock_of(&key).is_some_and(|lock| apart.contains(lock));
         let subject = Subject { ops: &ops, holds: (format == Format::Own).then_some(&holds), fenced };
         let budget = Budget { time: budget.time.saturating_sub(started.elapsed()), ..budget };
         let (steps, searched) = subject.judge(model, budget)?;
