@@ -33,7 +33,7 @@ fn is_found(bug: Bug, seed: u64) -> Result<(), Failed> {
         seed,
         ..settings(HELPER, "local:file")
     })?;
-    let found: Vec<&str> = outcome.violations.iter().map(|violation| violation.checker).collect();
+    let found: Vec<&str> = outcome.findings.violations.iter().map(|violation| violation.checker).collect();
     let right = found.iter().any(|checker| bug.found_by().contains(checker));
     if right { Ok(()) } else { Err(format!("{:?} should have found it: {outcome}", bug.found_by()).into()) }
 }
@@ -45,7 +45,7 @@ fn a_server_that_forgets_is_found() -> Result<(), Failed> {
         workloads: vec![Workload::Mutex, Workload::Fence, Workload::Register],
         ..settings(HELPER, "local:forgetful")
     })?;
-    let found: Vec<&str> = outcome.violations.iter().map(|violation| violation.checker).collect();
+    let found: Vec<&str> = outcome.findings.violations.iter().map(|violation| violation.checker).collect();
     if found.contains(&"tokens") && (found.contains(&"fenced") || found.contains(&"linear")) {
         return Ok(());
     }

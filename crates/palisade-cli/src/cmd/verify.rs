@@ -5,16 +5,17 @@ use palisade_testkit::history::FaultKind;
 use palisade_testkit::verify::{Progress, Settings, Verdict, verify as run};
 use palisade_testkit::{HelperProgram, Misuse};
 
+use super::verify_check::verify_check;
 use crate::args::{Global, Verify};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::line;
 use crate::process::{VERIFY_HELPER, this_program};
 
-/// Something could not be decided.
-const UNDECIDED: u8 = 2;
-
 /// Tries an engine under faults, or checks a saved history.
 pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
+    if let (Some(file), Some(model)) = (&args.check, &args.model) {
+        return verify_check(file, model);
+    }
     let settings = settings(global, args)?;
     let outcome = run(&settings, &progress_line(settings.duration)).await.map_err(failure)?;
     clear_line();
@@ -22,11 +23,14 @@ pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
         line(outcome.to_json())?;
     } else {
         line(&outcome)?;
+        if let Some(folder) = &args.report {
+            line(format_args!("report: {}", folder.join("report.html").display()))?;
+        }
     }
     Ok(match outcome.verdict() {
         Verdict::Passed => exit::OK,
         Verdict::Violated => exit::NO,
-        Verdict::Undecided => UNDECIDED,
+        Verdict::Undecided => exit::UNDECIDED,
     })
 }
 

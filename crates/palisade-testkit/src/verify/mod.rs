@@ -82,7 +82,11 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
     let (ran, problems) = run.trouble(progress).await?;
     let violations = run.close(problems).await?;
     let history = run.recorder.finish()?;
-    Outcome::judge(settings, &run.target.name(), &run.faults, history, violations, ran)
+    let outcome = Outcome::judge(settings, run.target.name(), &run.faults, history, violations, ran);
+    if let Some(folder) = &settings.report {
+        outcome.write(folder)?;
+    }
+    Ok(outcome)
 }
 
 /// Which faults are done: those asked for, or all that can be.
