@@ -28,8 +28,9 @@ fn is_found(bug: Bug, seed: u64) -> Result<(), Failed> {
         workloads: vec![bug.workload()],
         faults: Some(bug.faults().to_vec()),
         bug: Some(bug.name().to_owned()),
-        // An element takes half a TTL to add.
-        duration: Duration::from_secs(if sets { 10 } else { 4 }),
+        // An element takes half a TTL to add, and what is wrong shows on one in many.
+        duration: Duration::from_secs(if sets { 12 } else { 5 }),
+        ttl: Some(Duration::from_millis(if sets { 200 } else { 400 })),
         seed,
         ..settings(HELPER, "local:file")
     })?;

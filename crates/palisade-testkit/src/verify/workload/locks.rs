@@ -31,7 +31,8 @@ pub(super) async fn acquire(
     let limit = match chance.below(10) {
         0 => None,
         1 => Some(Duration::from_millis(chance.below(20).into())),
-        _ => Some(at.ttl * 3),
+        // Longer than a waiter may be kept waiting: who is forgotten must not be let off.
+        _ => Some(at.ttl * 3 + Duration::from_secs(2)),
     };
     let op = at.teller.call(key, Call::Acquire { mode });
     let asked = at.perhaps_cancelled(chance, Held::acquire(at, workload, key, mode, limit)).await;
@@ -68,13 +69,13 @@ pub(super) async fn take_once(workload: Workload, at: &Station, key: &str, bound
     true
 }
 
-/// How long to hold: mostly hardly at all, so that much happens; now and then beyond the TTL, so
-/// that renewals matter.
+/// How long to hold: mostly a moment, so that much happens; some for long enough that a fault often
+/// strikes a holder; now and then beyond the TTL, so that renewals matter.
 fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
     match chance.below(1000) {
         0 => at.ttl.mul_f64(chance.fraction() * 2.5),
-        1..=9 => Duration::from_millis(chance.below(50).into()),
-        10..=99 => Duration::from_millis(chance.below(3).into()),
+        1..=79 => Duration::from_millis(chance.below(20).into()),
+        80..=499 => Duration::from_millis(chance.below(2).into()),
         _ => Duration::ZERO,
     }
 }
