@@ -10,7 +10,10 @@ use crate::verify::station::{Chance, Dropped, Station};
 /// Acquires, holds, gives back; each in one of the ways a program would.
 pub(super) async fn round(workload: Workload, at: &Station, chance: &mut Chance, key: &str) {
     let Some((hold, guard)) = acquire(workload, at, chance, key).await else { return };
-    keep(at, hold, &guard, hold_time(at, chance)).await;
+    // Who is elected leads for a while.
+    let term =
+        if workload == Workload::Election { at.ttl.mul_f64(chance.fraction() * 0.1) } else { Duration::ZERO };
+    keep(at, hold, &guard, hold_time(at, chance) + term).await;
     if let Held::Leader(leadership) = &guard
         && chance.one_in(4)
     {
@@ -74,8 +77,8 @@ pub(super) async fn take_once(workload: Workload, at: &Station, key: &str, bound
 fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
     match chance.below(1000) {
         0 => at.ttl.mul_f64(chance.fraction() * 2.5),
-        1..=79 => Duration::from_millis(chance.below(20).into()),
-        80..=499 => Duration::from_millis(chance.below(2).into()),
+        1..=149 => Duration::from_millis(chance.below(20).into()),
+        150..=599 => Duration::from_millis(chance.below(4).into()),
         _ => Duration::ZERO,
     }
 }
