@@ -30,6 +30,8 @@ pub(super) struct Configuration<'s, S> {
     pub(super) reach: u32,
     /// The position of the first answer that was not.
     pub(super) due: u32,
+    /// Which operations in doubt were, by [`Search::doubts`].
+    pub(super) doubts: Doubts,
 }
 
 /// Where to go on looking for what could come next.
@@ -61,8 +63,8 @@ struct Frame<S> {
     then: Option<Cursor>,
 }
 
-/// Which operations in doubt were ordered, among the first of them: a bit each.
-type Doubts = u128;
+/// Which operations in doubt were ordered, among the last of them: a bit each.
+pub(super) type Doubts = u128;
 
 /// The sets of doubts with which a state was reached that no other set there is part of.
 type Seen<S> = HashMap<(u128, S), Vec<Doubts>, std::hash::BuildHasherDefault<Mixer>>;
@@ -80,7 +82,7 @@ pub(super) struct Search<'m, M: Model> {
     hasty: Chain,
     returns: Chain,
     open: Chain,
-    /// The bit of each operation in doubt, for the first of them.
+    /// The bit of each operation in doubt, for the last of them.
     bits: HashMap<u32, u32>,
     state: M::State,
     ordered: u128,
@@ -131,7 +133,7 @@ impl<'m, M: Model> Search<'m, M> {
             hasty: Chain::new(by_call.iter().copied().filter(is_hasty), ops.len()),
             returns: Chain::new(by_return.into_iter().filter(answered), ops.len()),
             open: Chain::new(by_call.iter().copied().filter(in_doubt), ops.len()),
-            bits: by_call.iter().copied().filter(in_doubt).zip(0..Doubts::BITS).collect(),
+            bits: by_call.iter().rev().copied().filter(in_doubt).zip(0..Doubts::BITS).collect(),
             state: model.initial(),
             model,
             ops,
@@ -149,6 +151,11 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
+    /// The last operations in doubt, each with its bit.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = (usize, Doubts)> {
+        self.bits.iter().map(|(op, bit)| (*op as usize, 1 << bit))
+    }
+
     pub(super) const fn steps(&self) -> u64 {
         self.steps
     }
@@ -161,7 +168,8 @@ impl<'m, M: Model> Search<'m, M> {
             let Some(due) = self.returns.first() else { return End::Ordered };
             let due_at = self.returns_at[due as usize];
             if matches!(cursor, Cursor::Hasty) {
-                visit(&Configuration { state: &self.state, reach: self.reach, due: due_at });
+                let (state, reach, doubts) = (&self.state, self.reach, self.doubts);
+                visit(&Configuration { state, reach, due: due_at, doubts });
                 if self.furthest.is_none_or(|furthest| due_at > self.returns_at[furthest as usize]) {
                     self.furthest = Some(due);
                 }

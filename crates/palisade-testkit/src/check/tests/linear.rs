@@ -148,3 +148,24 @@ fn steps_grow_as_the_history_does() {
         assert!(long < 12 * 4_000, "{shape:?}: {long} steps for 4,000 grants");
     }
 }
+
+/// However long the history, what is shown of it can be read.
+#[test]
+fn the_part_that_is_wrong_is_small() {
+    for (shape, kind) in [
+        (Shape::exclusive(8, 3_000, 100), ModelKind::FencedMutex),
+        (Shape::slots(3, 8, 3_000, 100), ModelKind::Permits(None)),
+    ] {
+        let events = locks::clean(shape, 3);
+        for (name, mutate, caught_by) in mutate::LOCKS {
+            let Some(broken) = mutate(&events, &mut Random::new(3)) else { continue };
+            if !caught_by.contains(&kind.name()) {
+                continue;
+            }
+            let history = History::from_events(broken).unwrap();
+            let Outcome::Violated(part) = searched(&history, kind).outcome else { panic!("{name}") };
+            assert!(part.rows.len() <= 20, "{name}, {kind}:\n{part}");
+            assert!(!part.states.is_empty());
+        }
+    }
+}
