@@ -7,6 +7,7 @@
 //! configuration is given up if one that had more doubtful operations left was.
 
 mod chain;
+mod hash;
 mod part;
 mod search;
 

@@ -171,7 +171,7 @@ fn made_up_holds(random: &mut Random) -> History {
     let mut ops = 0;
     for process in 0..3 {
         let mut at = random.below(40) as u64;
-        for _ in 0..1 + random.below(2) {
+        for _ in 0..=random.below(2) {
             ops += 1;
             let mode = *random.pick(&[HoldMode::Exclusive, HoldMode::Shared, HoldMode::Slot(2)]).unwrap();
             let hold = ops;

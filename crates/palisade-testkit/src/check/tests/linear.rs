@@ -93,7 +93,7 @@ fn every_way_to_break_a_lock_was_tried() {
 #[test]
 fn broken_registers_are_flagged() {
     let mut count = 0;
-    for seed in 0..40 {
+    for seed in 0..16 {
         for (style, kind) in STYLES {
             let events = registers::clean(style, 3, 120, 0, seed);
             for (name, mutate) in mutate::REGISTERS {
@@ -104,7 +104,7 @@ fn broken_registers_are_flagged() {
             }
         }
     }
-    assert!(count > 150, "only {count} histories could be broken");
+    assert!(count > 100, "only {count} histories could be broken");
 }
 
 #[test]
