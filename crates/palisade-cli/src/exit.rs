@@ -102,7 +102,8 @@ impl From<palisade::Error> for Failure {
     }
 }
 
-fn code_of(kind: ErrorKind) -> u8 {
+/// The code of an engine's error.
+pub(crate) fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         // A conflict is a contradiction between what two callers ask for: one of them is wrong.
         ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::Conflict | ErrorKind::WouldDeadlock => USAGE,
