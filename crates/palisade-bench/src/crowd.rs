@@ -1,10 +1,12 @@
 //! Many who want the same: processes where the engine crosses them, else tasks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use palisade::{Client, Clock, SystemClock};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::raw::RawClient;
@@ -160,14 +162,19 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
         raw.start().await?;
         return gathered(began, workers).await;
     }
-    let cpu = usage::cpu();
     let mut running = JoinSet::new();
+    let all_there = Arc::new(Barrier::new(size + 1));
     for place in 0..size {
         let member = target.raw.client().await?;
         member.join(place, size).await?;
-        running.spawn(async move { take_turns_bare(&*member, turns).await });
+        let all_there = Arc::clone(&all_there);
+        running.spawn(async move {
+            all_there.wait().await;
+            take_turns_bare(&*member, turns).await
+        });
     }
-    let began = now();
+    all_there.wait().await;
+    let (began, cpu) = (now(), usage::cpu());
     raw.start().await?;
     let crowd = joined(began, cpu, &mut running).await;
     // What was put into the line comes out of it again, for the next crowd.

@@ -9,7 +9,6 @@
 mod crowd;
 mod effort;
 mod goals;
-mod launch;
 mod machine;
 mod output;
 mod raw;
@@ -20,6 +19,7 @@ mod target;
 mod usage;
 mod worker;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -35,7 +35,7 @@ pub use crate::raw::{Floors, RawClient, RawLimit, Setting};
 pub use crate::report::{Measure, Report, Row};
 pub use crate::shape::Shape;
 pub use crate::stats::Spread;
-pub use crate::worker::helper;
+pub use crate::worker::{WORKER, worker_main};
 
 use crate::effort::Effort;
 use crate::target::Target;
@@ -51,8 +51,17 @@ pub struct Options {
     pub demand: Demand,
     /// Which shapes, in this order.
     pub shapes: Vec<Shape>,
+    /// The program that runs as a worker if [`WORKER`] is its argument: the `palisade` command itself.
+    pub program: PathBuf,
     /// Only few rounds: to see that everything runs, not how fast.
     pub quick: bool,
+}
+
+/// All engines that a run can start by itself, as URLs.
+pub fn startable() -> Vec<String> {
+    let mut urls = palisade_testkit::launch::local_names();
+    urls.push("memory:".to_owned());
+    urls
 }
 
 /// The run was ended because the caller wanted no more.
@@ -79,8 +88,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Send + Sync), cancel: &Arc<
     let began = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
     let setup = runtime(false)?;
-    let open = Target::open(&options.engine, options.namespace.as_deref(), options.demand.clone());
-    let target = setup.block_on(open)?;
+    let target = setup.block_on(Target::open(options))?;
     let mut rows = Vec::new();
     for shape in &options.shapes {
         let runtime = runtime(shape.is_parallel())?;

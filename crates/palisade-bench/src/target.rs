@@ -1,10 +1,12 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use palisade::{Client, ClientBuilder, Demand, Reach};
+use palisade::{Client, ClientBuilder};
+use palisade_testkit::launch::{self, launch};
 use palisade_testkit::{Calls, Counting};
 
-use crate::launch::{Launched, launch};
+use crate::Options;
 use crate::raw::{Entry, RawLimit, Setting};
 use crate::report::Requests;
 use crate::stats::{amount, number};
@@ -18,26 +20,35 @@ pub(crate) struct Target {
     /// As `palisade engines` calls it.
     pub(crate) engine: &'static str,
     pub(crate) raw: Arc<dyn RawLimit>,
+    /// The `palisade` command, which is also the worker.
+    pub(crate) program: PathBuf,
     /// Whether processes share the engine; else a crowd is one of tasks.
     pub(crate) crosses_processes: bool,
     /// Ends what was started for this run; declared last, for it must outlive the raw limit.
     #[expect(dead_code, reason = "kept until it is dropped")]
-    launched: Option<Launched>,
+    launched: Option<Box<dyn launch::Target>>,
 }
 
 impl Target {
-    /// Starts the engine if `url` asks for that, and connects once to see that it serves.
-    pub(crate) async fn open(url: &str, namespace: Option<&str>, demand: Demand) -> Result<Self> {
-        let launched = launch(url)?;
-        let url = launched.as_ref().map_or(url, |launched| &launched.url).to_owned();
-        let namespace =
-            namespace.map_or_else(|| format!("bench-{}", uuid::Uuid::new_v4().simple()), str::to_owned);
-        let client = Client::builder().namespace(&namespace).demand(demand).connect(&url).await?;
-        let crosses_processes = client.profile().reach != Reach::Process;
-        client.close().await;
+    /// Starts the engine if its URL asks for that, and connects once to see that it serves.
+    pub(crate) async fn open(options: &Options) -> Result<Self> {
+        let launched = launch(&options.engine).await?;
+        let url = launched.url(&[]);
+        let fresh = || format!("bench-{}", uuid::Uuid::new_v4().simple());
+        let namespace = options.namespace.clone().unwrap_or_else(fresh);
+        let demand = options.demand.clone();
+        Client::builder().namespace(&namespace).demand(demand).connect(&url).await?.close().await;
         let entry = Entry::of_url(&url)?;
         let raw = (entry.open)(&url).context("cannot prepare the raw limit beside the engine")?;
-        Ok(Self { url, namespace, engine: entry.engine, raw, crosses_processes, launched })
+        Ok(Self {
+            url,
+            namespace,
+            engine: entry.engine,
+            raw,
+            program: options.program.clone(),
+            crosses_processes: launched.crosses_processes(),
+            launched: Some(launched),
+        })
     }
 
     /// The same engine with another setting.
@@ -47,6 +58,7 @@ impl Target {
             raw: setting.raw,
             namespace: self.namespace.clone(),
             engine: self.engine,
+            program: self.program.clone(),
             crosses_processes: self.crosses_processes,
             launched: None,
         }

@@ -4,7 +4,7 @@
 //! and ends when that is closed: however the bench ends, no worker stays.
 
 use std::io::{BufRead, Read, Write};
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,8 @@ use crate::crowd::{Share, take_turns, take_turns_bare};
 use crate::raw::Entry;
 use crate::target::{Target, connect, counted, sum};
 
-/// The first argument that makes this program a worker of a bench.
-const ARGUMENT: &str = "bench-worker";
+/// The hidden argument that makes a program a worker of a bench; it then calls [`worker_main`].
+pub const WORKER: &str = "__bench-worker";
 
 /// What a worker is to do.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -62,9 +62,8 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) async fn start(target: &Target, resource: &str, job: Job) -> Result<Self> {
-        let program = std::env::current_exe().context("this program's file is not known")?;
-        let mut child = Command::new(program)
-            .arg(ARGUMENT)
+        let mut child = Command::new(&target.program)
+            .arg(WORKER)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -118,17 +117,15 @@ impl Worker {
     }
 }
 
-/// Acts as the worker that this process was started as, if it was; returns its exit code.
-///
-/// Programs that run benches call this first.
-pub fn helper() -> Option<u8> {
-    (std::env::args_os().nth(1)? == ARGUMENT).then(|| match act() {
-        Ok(()) => 0,
+/// Acts as the worker that this process was started as.
+pub fn worker_main() -> ExitCode {
+    match act() {
+        Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             let _ = say(&Word::Failed(format!("{problem:#}")));
-            1
+            ExitCode::FAILURE
         }
-    })
+    }
 }
 
 fn act() -> Result<()> {

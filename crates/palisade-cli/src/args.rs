@@ -2,10 +2,12 @@
 #![allow(clippy::doc_markdown, reason = "these comments are the help text, as people read it")]
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use palisade::{ClaimId, Token, Version};
+use palisade_testkit::verify::Workload;
 
 use crate::exit::{self, Failure, Outcome};
 
@@ -62,6 +64,7 @@ pub(crate) enum Verb {
     Del(Del),
     Bench(Bench),
     Engines(Engines),
+    Verify(Verify),
     Completions(Completions),
 }
 
@@ -283,12 +286,15 @@ pub(crate) struct Bench {
     /// Few rounds: see that it works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Measure every engine that can be started here, one after the other
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Exit 1 if the engine misses what the project wants of it
     #[arg(long, conflicts_with = "quick")]
     pub(crate) goals: bool,
     /// Write the engine's part of this Markdown page, and a chart beside it
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
-    pub(crate) write: Option<std::path::PathBuf>,
+    pub(crate) write: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -296,6 +302,54 @@ pub(crate) struct Bench {
 /// List the engines and what each promises
 #[derive(Debug, Args)]
 pub(crate) struct Engines {
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+const VERIFY_HELP: &str = "\
+Workers lock and write while they are stopped, killed and cancelled; then every operation is checked:
+tokens rise, valid guards never overlap, nothing acknowledged is lost, each key is linearizable,
+waiters are served in time, nothing is left. The engine is used in a namespace of its own.
+
+  palisade verify --engine local:file --for 2m      an engine of its own, gone afterwards
+  palisade verify --engine file:/var/lib/palisade   your own
+  palisade verify --check history.jsonl --model fenced-mutex
+
+Exit codes: 0 nothing violated and nothing undecided, 1 violated, 2 undecided.";
+
+/// Try an engine under faults, and check everything that happened
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_HELP)]
+pub(crate) struct Verify {
+    /// For how long faults strike; checking comes on top
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "2m")]
+    pub(crate) duration: Duration,
+    /// What workers do: mutex, rw, semaphore, election, fence, register, lock-set; all but lock-set
+    /// unless given
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) workload: Vec<Workload>,
+    /// What is done to them: pause, kill, cut, slow, clock, restart, cancel; all that can be done to
+    /// the engine unless given; none for none
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) faults: Option<Vec<String>>,
+    /// Do again what another run did; what the operating system decides differs
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// The TTL of claims; 1s unless given, 2s for lock-set
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Where registers are kept, for an engine that has none
+    #[arg(long, value_name = "URL")]
+    pub(crate) registers: Option<String>,
+    /// Write report.html, history.jsonl and summary.json into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+    /// Check a saved history instead: Palisade's own, a Jepsen register log, or knossos' EDN
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub(crate) check: Option<PathBuf>,
+    /// What the history should be one of: register, kv, mutex, owner-mutex, fenced-mutex, rw, permits
+    #[arg(long, value_name = "MODEL", requires = "check")]
+    pub(crate) model: Option<String>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

@@ -102,8 +102,7 @@ impl From<palisade::Error> for Failure {
     }
 }
 
-/// The code of an engine's error.
-pub(crate) fn code_of(kind: ErrorKind) -> u8 {
+fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         // A conflict is a contradiction between what two callers ask for: one of them is wrong.
         ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::Conflict | ErrorKind::WouldDeadlock => USAGE,

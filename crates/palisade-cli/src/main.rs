@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use crate::exit::{Failure, Outcome};
 
 fn main() -> ExitCode {
-    // The helpers that `run` and `bench` start are this same program; they must be up in no time, so they
+    // The helpers that `run` starts are this same program; they must be up in no time, so they
     // branch off before anything else happens.
-    if let Some(code) = process::helper().or_else(palisade_bench::helper) {
+    if let Some(code) = process::helper() {
         return ExitCode::from(code);
     }
     let outcome = args::parse().and_then(run);

@@ -20,19 +20,28 @@
 //! | test an engine | [`Fixture`], then [`run`] or [`Suite`] |
 //! | see that the suite bites | [`broken`] |
 //! | kill and stop processes that hold locks | [`taker`] |
+//! | record what happened, and read it again | [`history`] |
+//! | judge what happened | [`check`] |
+//! | start an engine to try it on | [`launch`] |
+//! | let workers lock and faults strike | [`verify`] |
 
 pub mod broken;
 mod cancel;
 mod case;
+pub mod check;
 mod context;
 mod counting;
 mod fixture;
+pub mod history;
+pub mod launch;
 mod lock;
+mod misuse;
 mod report;
 mod runner;
 mod session;
 mod suite;
 pub mod taker;
+pub mod verify;
 mod workload;
 
 pub use cancel::{CancelAfter, Cancelled};
@@ -40,6 +49,7 @@ pub use case::{Case, Run, Way};
 pub use context::Context;
 pub use counting::{Calls, Counting};
 pub use fixture::{Fixture, MemoryFixture};
+pub use misuse::Misuse;
 pub use report::{Outcome, Report, Verdict};
 pub use runner::{Options, Suite, run};
 pub use session::Session;

@@ -20,8 +20,8 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
     let Some(bare) = target.raw.command() else {
         return Ok(vec![Row::not_applicable(Shape::Command, "there is no bare command to compare with")]);
     };
-    let palisade = std::env::current_exe().context("this program's file is not known")?.into_os_string();
-    let ours = [&palisade, &"run".into(), &"bench".into(), &"--".into(), &"true".into()].map(OsString::from);
+    let mut ours = vec![target.program.clone().into_os_string()];
+    ours.extend(["run", "bench", "--", "true"].map(OsString::from));
     if let Err(problem) = time(target, &bare).await {
         return Ok(vec![Row::not_applicable(Shape::Command, &format!("{problem:#}"))]);
     }

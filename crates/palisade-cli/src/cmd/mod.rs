@@ -12,6 +12,7 @@ mod ls;
 mod put;
 mod run;
 mod show;
+mod verify;
 mod watch;
 
 use crate::args::{Cli, Verb};
@@ -33,6 +34,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Outcome {
         Verb::Del(verb) => del::del(global, &verb).await,
         Verb::Bench(verb) => bench::bench(global, &verb).await,
         Verb::Engines(verb) => engines::engines(&verb),
+        Verb::Verify(verb) => verify::verify(global, &verb).await,
         Verb::Completions(verb) => completions::completions(&verb),
     }
 }

@@ -18,13 +18,17 @@ mod terminal;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 pub(crate) use self::interrupt::die_by_key;
 pub(crate) use self::signals::Signals;
 pub(crate) use self::supervise::{Ended, Job, supervise};
 
+/// The hidden argument that makes this program a worker of `palisade verify`.
+pub(crate) const VERIFY_WORKER: &str = "__verify-worker";
+
 /// The program itself; on Linux even if its file was replaced meanwhile.
-fn this_program() -> io::Result<PathBuf> {
+pub(crate) fn this_program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
@@ -33,6 +37,12 @@ pub(crate) fn helper() -> Option<u8> {
     let first = std::env::args_os().nth(1)?;
     if first == OsStr::new(interrupt::ARGUMENT) {
         return Some(interrupt::die());
+    }
+    if first == OsStr::new(VERIFY_WORKER) {
+        return Some(u8::from(palisade_testkit::verify::worker_main() != ExitCode::SUCCESS));
+    }
+    if first == OsStr::new(palisade_bench::WORKER) {
+        return Some(u8::from(palisade_bench::worker_main() != ExitCode::SUCCESS));
     }
     (first == OsStr::new(guardian::ARGUMENT)).then(guardian::guard)
 }

@@ -1,0 +1,131 @@
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use palisade_testkit::Misuse;
+use palisade_testkit::history::FaultKind;
+use palisade_testkit::verify::{Progress, Settings, Verdict, WorkerProgram, verify as run};
+
+use crate::args::{Global, Verify};
+use crate::exit::{self, Failure, Outcome};
+use crate::output::line;
+use crate::process::{VERIFY_WORKER, this_program};
+
+/// Something could not be decided.
+const UNDECIDED: u8 = 2;
+
+/// Tries an engine under faults, or checks a saved history.
+pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
+    let settings = settings(global, args)?;
+    let outcome = run(&settings, &progress_line(settings.duration)).await.map_err(failure)?;
+    clear_line();
+    if args.format.json {
+        line(outcome.to_json())?;
+    } else {
+        line(&outcome)?;
+    }
+    Ok(match outcome.verdict() {
+        Verdict::Passed => exit::OK,
+        Verdict::Violated => exit::NO,
+        Verdict::Undecided => UNDECIDED,
+    })
+}
+
+fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
+    let engine = global.engine.clone().ok_or_else(|| {
+        Failure::usage(
+            "name the engine to verify, such as --engine local:file for one that is gone afterwards",
+        )
+    })?;
+    let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let worker = WorkerProgram {
+        path: this_program().map_err(|problem| Failure::new(exit::SOFTWARE, problem.to_string()))?,
+        arguments: vec![VERIFY_WORKER.to_owned()],
+    };
+    Ok(Settings {
+        command: command(&engine, args, seed),
+        engine,
+        registers: args.registers.clone(),
+        duration: args.duration,
+        workloads: args.workload.clone(),
+        faults: args.faults.as_deref().map(faults).transpose()?,
+        seed,
+        ttl: args.ttl,
+        report: args.report.clone(),
+        worker,
+        bug: None,
+    })
+}
+
+fn faults(names: &[String]) -> Outcome<Vec<FaultKind>> {
+    if names == ["none"] {
+        return Ok(Vec::new());
+    }
+    let known = || FaultKind::ALL.map(FaultKind::name).join(", ");
+    let find = |name: &String| {
+        FaultKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| Failure::usage(format!("there is no fault {name:?}; there are {}, none", known())))
+    };
+    names.iter().map(find).collect()
+}
+
+/// The command that does this again.
+fn command(engine: &str, args: &Verify, seed: u64) -> String {
+    // A user's own URL can hold a password; the report is for others to read.
+    let engine = if engine.contains('@') { "URL" } else { engine };
+    let mut words = vec![
+        format!("palisade verify --engine {engine}"),
+        format!("--for {}", humantime::format_duration(args.duration).to_string().replace(' ', "")),
+    ];
+    if !args.workload.is_empty() {
+        let names: Vec<&str> = args.workload.iter().map(|workload| workload.name()).collect();
+        words.push(format!("--workload {}", names.join(",")));
+    }
+    if let Some(faults) = &args.faults {
+        words.push(format!("--faults {}", faults.join(",")));
+    }
+    if let Some(ttl) = args.ttl {
+        words.push(format!("--ttl {}", humantime::format_duration(ttl).to_string().replace(' ', "")));
+    }
+    words.push(format!("--seed {seed}"));
+    words.join(" ")
+}
+
+fn failure(error: anyhow::Error) -> Failure {
+    clear_line();
+    let message = format!("{error:#}");
+    if error.is::<Misuse>() {
+        return Failure::usage(message);
+    }
+    match error.downcast::<palisade::Error>() {
+        Ok(error) => error.into(),
+        Err(_) => Failure::new(exit::SOFTWARE, message),
+    }
+}
+
+/// Tells people how far it is: one line that changes on a terminal, one every ten seconds elsewhere.
+fn progress_line(whole: Duration) -> impl Fn(Progress) {
+    let terminal = io::stderr().is_terminal();
+    move |progress| {
+        let seconds = progress.passed.as_secs();
+        let text = format!(
+            "{seconds} of {} s: {} operations, {} grants, {} faults",
+            whole.as_secs(),
+            progress.ops,
+            progress.grants,
+            progress.faults
+        );
+        if terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        } else if seconds.is_multiple_of(10) {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+}
+
+fn clear_line() {
+    if io::stderr().is_terminal() {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+}

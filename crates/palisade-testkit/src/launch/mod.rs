@@ -1,0 +1,124 @@
+//! Engines under test: those that the harness starts itself (`local:…`), and those that a user names.
+//!
+//! An engine adds one file here and one row to [`LOCAL`].
+
+mod file;
+mod given;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+
+use crate::history::FaultKind;
+use crate::misuse::misuse;
+
+/// An engine under test: where it is found, and what can be done to it.
+#[async_trait]
+pub trait Target: Send + Sync + fmt::Debug {
+    /// What to call it, without secrets.
+    fn name(&self) -> String;
+
+    /// The URL for a client that reaches the servers of [`Target::endpoints`] at `via` instead, in
+    /// the same order; for an empty `via`, directly.
+    fn url(&self, via: &[SocketAddr]) -> String;
+
+    /// Where its servers listen, for a proxy to stand in between.
+    fn endpoints(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    /// Whether clients in several processes meet at it.
+    fn crosses_processes(&self) -> bool {
+        true
+    }
+
+    /// Why a fault cannot be done to it; `None` if it can.
+    fn refuses(&self, fault: FaultKind) -> Option<String>;
+
+    /// The servers that the harness started and may kill.
+    fn servers(&self) -> &[Box<dyn Server>] {
+        &[]
+    }
+
+    /// What a finished run left behind that no verb of the contract shows, in words.
+    async fn left_behind(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A server of an engine under test.
+#[async_trait]
+pub trait Server: Send + Sync + fmt::Debug {
+    /// What to call it.
+    fn name(&self) -> String;
+
+    /// Stops it (SIGSTOP).
+    async fn stop(&self) -> Result<()>;
+
+    /// Lets it go on (SIGCONT).
+    async fn go_on(&self) -> Result<()>;
+
+    /// Kills it (kill −9).
+    async fn kill(&self) -> Result<()>;
+
+    /// Starts it again at the same address, with what its disk holds; with nothing if `wiped`.
+    async fn start(&self, wiped: bool) -> Result<()>;
+}
+
+type Starting = BoxFuture<'static, Result<Box<dyn Target>>>;
+
+/// An engine that the harness can start.
+struct Local {
+    /// Its name after `local:`.
+    name: &'static str,
+    /// Starts so many nodes of it.
+    start: fn(u32) -> Starting,
+}
+
+/// All engines that the harness can start. Adding one is adding a row.
+const LOCAL: &[Local] = &[file::LOCAL];
+
+/// Starts `local:NAME` or `local:NAME*NODES`; any other URL is taken as it is.
+///
+/// What was started ends with the returned value.
+///
+/// # Errors
+/// If there is no such engine, naming those there are, or it cannot be started.
+pub async fn launch(url: &str) -> Result<Box<dyn Target>> {
+    let Some(local) = url.strip_prefix("local:") else {
+        return given::target(url);
+    };
+    let (name, nodes) = match local.split_once('*') {
+        None => (local, 1),
+        Some((name, nodes)) => match nodes.parse() {
+            Ok(nodes @ 1..=9) => (name, nodes),
+            _ => misuse!("local:{name}*N starts 1 to 9 nodes, not {nodes:?}"),
+        },
+    };
+    match LOCAL.iter().find(|local| local.name == name) {
+        Some(local) => (local.start)(nodes).await,
+        None => misuse!("there is no local:{name}; there are {}", local_names().join(", ")),
+    }
+}
+
+/// All engines that the harness can start, as `local:NAME`.
+pub fn local_names() -> Vec<String> {
+    LOCAL.iter().map(|local| format!("local:{}", local.name)).collect()
+}
+
+/// Why faults of networks and servers cannot be done to an engine that has neither.
+fn no_server(fault: FaultKind, engine: &str) -> Option<String> {
+    match fault {
+        FaultKind::Pause | FaultKind::Kill | FaultKind::Cancel => None,
+        FaultKind::Cut | FaultKind::Slow => {
+            Some(format!("{engine} has no network between workers and engine"))
+        }
+        FaultKind::Restart => Some(format!("{engine} has no server; `kill` ends the processes there are")),
+        FaultKind::Clock => Some(format!(
+            "{engine} goes by the kernel's boot-time clock, which nobody can step; no server's wall clock counts"
+        )),
+    }
+}

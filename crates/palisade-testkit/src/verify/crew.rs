@@ -1,0 +1,187 @@
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::recorder::Recorder;
+use super::teller::{Listener, Teller, now};
+use super::worker::{self, Spec};
+use crate::history::{Event, ProcessId};
+
+/// How a worker process is started: a program that calls [`super::worker_main`].
+#[derive(Debug, Clone)]
+pub struct WorkerProgram {
+    /// The program.
+    pub path: PathBuf,
+    /// What makes it a worker.
+    pub arguments: Vec<String>,
+}
+
+/// The workers of one kind, each replaced when it is killed.
+#[derive(Debug)]
+pub(super) struct Crew {
+    /// `None` if workers live in this process, because the engine does.
+    program: Option<WorkerProgram>,
+    recorder: Arc<Recorder>,
+    /// What new workers are told; the number is their own.
+    orders: Spec,
+    members: Vec<Member>,
+    /// The number of the next worker; another crew counts from elsewhere.
+    next: ProcessId,
+}
+
+#[derive(Debug)]
+struct Member {
+    process: ProcessId,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Process { child: Box<Child>, orders: ChildStdin, listening: JoinHandle<()> },
+    Task { stop: watch::Sender<bool>, working: JoinHandle<Result<()>> },
+}
+
+impl Crew {
+    /// Hires `count` workers.
+    pub(super) async fn hire(
+        program: Option<WorkerProgram>,
+        recorder: Arc<Recorder>,
+        orders: Spec,
+        count: usize,
+    ) -> Result<Self> {
+        let next = orders.process;
+        let mut crew = Self { program, recorder, orders, members: Vec::new(), next };
+        for _ in 0..count {
+            let member = crew.member().await?;
+            crew.members.push(member);
+        }
+        Ok(crew)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The number of a worker.
+    pub(super) fn process(&self, member: usize) -> ProcessId {
+        self.members[member].process
+    }
+
+    async fn member(&mut self) -> Result<Member> {
+        let process = self.next;
+        self.next += 1;
+        let spec = Spec { process, ..self.orders.clone() };
+        let Some(program) = &self.program else {
+            let (stop, stopped) = watch::channel(false);
+            let teller = Teller::new(process, Listener::Here(Arc::clone(&self.recorder)));
+            let working = tokio::spawn(worker::work(spec, teller, stopped));
+            return Ok(Member { process, body: Body::Task { stop, working } });
+        };
+        let mut child = Command::new(&program.path)
+            .args(&program.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("the worker {} could not be started", program.path.display()))?;
+        let mut orders = child.stdin.take().context("a worker without standard input")?;
+        let said = child.stdout.take().context("a worker without standard output")?;
+        let listening = tokio::spawn(listen(said, Arc::clone(&self.recorder)));
+        let mut line = serde_json::to_string(&spec)?;
+        line.push('\n');
+        orders.write_all(line.as_bytes()).await.context("a worker ended before it had its orders")?;
+        Ok(Member { process, body: Body::Process { child: Box::new(child), orders, listening } })
+    }
+
+    /// Kills a worker (kill −9) and hires another in its place. What it told is kept.
+    pub(super) async fn kill(&mut self, member: usize) -> Result<()> {
+        let Body::Process { child, .. } = &mut self.members[member].body else { return Ok(()) };
+        // Before the signal is sent: from then on its beliefs count for nothing.
+        let at = now();
+        child.start_kill().context("a worker could not be killed")?;
+        child.wait().await?;
+        let process = self.members[member].process;
+        let next = self.member().await?;
+        let dead = std::mem::replace(&mut self.members[member], next);
+        if let Body::Process { listening, .. } = dead.body {
+            // The pipe ends with its last writer, so this does too.
+            let _ = listening.await;
+        }
+        self.recorder.hear(Event::Died { process, at });
+        Ok(())
+    }
+
+    /// Stops a worker, or lets it go on.
+    pub(super) fn signal(&self, member: usize, signal: Signal) -> Result<()> {
+        let Body::Process { child, .. } = &self.members[member].body else { return Ok(()) };
+        let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let pid = pid.with_context(|| format!("worker {} ended by itself", self.members[member].process))?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Tells all workers to end, and waits until they have; returns what is wrong with those that
+    /// did not end well.
+    pub(super) async fn dismiss(self, patience: Duration) -> Vec<String> {
+        let end = tokio::time::Instant::now() + patience;
+        let mut leaving = Vec::new();
+        for member in self.members {
+            let process = member.process;
+            leaving.push((process, tokio::spawn(member.leave())));
+        }
+        let mut problems = Vec::new();
+        for (process, left) in leaving {
+            match tokio::time::timeout_at(end, left).await {
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(problem))) => problems.push(format!("worker {process}: {problem:#}")),
+                Ok(Err(panic)) => problems.push(format!("worker {process}: {panic}")),
+                Err(_) => {
+                    problems.push(format!("worker {process} did not end within {patience:?} when asked to"));
+                }
+            }
+        }
+        problems
+    }
+}
+
+impl Member {
+    async fn leave(self) -> Result<()> {
+        match self.body {
+            Body::Task { stop, working } => {
+                let _ = stop.send(true);
+                working.await?
+            }
+            Body::Process { mut child, orders, listening } => {
+                drop(orders);
+                let status = child.wait().await?;
+                listening.await?;
+                anyhow::ensure!(status.success(), "it ended with {status}");
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn listen(said: ChildStdout, recorder: Arc<Recorder>) {
+    let mut said = BufReader::with_capacity(1 << 16, said);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        match said.read_line(&mut line).await {
+            Ok(0) | Err(_) => return,
+            // Without an end it was cut off by the death of its writer.
+            Ok(_) => match line.strip_suffix('\n') {
+                Some(line) => recorder.hear_line(line),
+                None => return,
+            },
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `palisade verify`: workers that lock, faults that strike, and checkers that judge what happened.
+//!
+//! ```text
+//!   parent   launches the engine, hires workers, strikes, records, checks, reports
+//!     ├── worker 1    rounds of mutex, rw, semaphore, election, fence, register
+//!     ├── worker 2    …               every call is told to the parent before it is made
+//!     └── …
+//! ```
+
+mod closing;
+mod crew;
+mod nemesis;
+mod outcome;
+mod planted;
+mod recorder;
+mod settings;
+mod stall;
+mod station;
+mod teller;
+mod worker;
+mod workload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use palisade::Client;
+use tokio::time::Instant;
+
+pub use self::crew::WorkerProgram;
+pub use self::outcome::{Outcome, Verdict};
+pub use self::settings::Settings;
+pub use self::worker::main as worker_main;
+pub use self::workload::Workload;
+
+use self::crew::Crew;
+use self::nemesis::{Nemesis, stop_half_of_the_time};
+use self::recorder::Recorder;
+use self::station::Station;
+use self::teller::{Listener, Teller};
+use self::worker::Spec;
+use crate::history::{Begin, Event, FaultKind};
+use crate::launch::{Target, launch};
+use crate::misuse::misuse;
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Since it began.
+    pub passed: Duration,
+    /// How many operations were answered.
+    pub ops: u64,
+    /// How many grants there were.
+    pub grants: u64,
+    /// How many faults struck.
+    pub faults: u64,
+}
+
+/// Verifies an engine.
+///
+/// # Errors
+/// If it could not be tried: no such engine, a fault that cannot be done to it, a worker that
+/// cannot be started. What is wrong with the engine itself is in the [`Outcome`].
+pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<Outcome> {
+    let target = launch(&settings.engine).await?;
+    let faults = faults(settings, &*target)?;
+    if let Some(folder) = &settings.report {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let file = settings.report.as_ref().map(|folder| folder.join("history.jsonl"));
+    let recorder = Arc::new(Recorder::new(file.as_deref())?);
+    recorder.hear(Event::Begin(Begin {
+        format: 1,
+        engine: target.name(),
+        seed: settings.seed,
+        command: settings.command.clone(),
+        ttl_ms: millis(settings.longest_ttl()),
+    }));
+    let mut run = Run { settings, target, faults, recorder };
+    let (ran, problems) = run.trouble(progress).await?;
+    let violations = run.close(problems).await?;
+    let history = run.recorder.finish()?;
+    Outcome::judge(settings, &run.target.name(), &run.faults, history, violations, ran)
+}
+
+/// Which faults are done: those asked for, or all that can be.
+fn faults(settings: &Settings, target: &dyn Target) -> Result<Vec<FaultKind>> {
+    let Some(asked) = &settings.faults else {
+        return Ok(FaultKind::ALL.into_iter().filter(|fault| target.refuses(*fault).is_none()).collect());
+    };
+    for fault in asked {
+        if let Some(reason) = target.refuses(*fault) {
+            misuse!("fault {} cannot be done here: {reason}", fault.name());
+        }
+    }
+    Ok(asked.clone())
+}
+
+struct Run<'a> {
+    settings: &'a Settings,
+    target: Box<dyn Target>,
+    faults: Vec<FaultKind>,
+    recorder: Arc<Recorder>,
+}
+
+impl Run<'_> {
+    /// Workers work while faults strike, then in calm, then leave. Returns for how long that went
+    /// on, and what was wrong with workers.
+    async fn trouble(&mut self, progress: &dyn Fn(Progress)) -> Result<(Duration, Vec<String>)> {
+        let settings = self.settings;
+        let lock_set = if settings.has_lock_set() { vec![Workload::LockSet] } else { Vec::new() };
+        if !lock_set.is_empty() && !self.target.crosses_processes() {
+            misuse!("lock-set stops its workers, but {} lives inside one process", self.target.name());
+        }
+        let common = settings.common_workloads();
+        let workers = if common.is_empty() { 0 } else { Settings::WORKERS };
+        let mut crew = self.hire(common, settings.common_ttl(), 1, workers).await?;
+        let setters = if lock_set.is_empty() { 0 } else { Settings::LOCK_SET_WORKERS };
+        let setting = self.hire(lock_set, settings.lock_set_ttl(), 1 << 20, setters).await?;
+
+        let start = Instant::now();
+        let end = start + settings.duration;
+        let bound = settings.progress_bound();
+        let calm = bound + settings.common_ttl() / 2;
+        let mut nemesis = Nemesis::new(
+            Arc::clone(&self.recorder),
+            settings.seed,
+            &self.faults,
+            settings.common_ttl(),
+            calm,
+        );
+        let period = settings.lock_set_ttl() * Settings::LOCK_SET_PERIOD;
+        let raging = async {
+            tokio::try_join!(
+                nemesis.rage(&mut crew, end),
+                stop_half_of_the_time(&self.recorder, &setting, period, end)
+            )?;
+            self.recorder.hear(Event::Calm { at: teller::now() });
+            // Long enough for a wait that takes too long to show.
+            tokio::time::sleep(bound + settings.longest_ttl()).await;
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            raged = raging => raged?,
+            never = self.watch_over(start, progress) => match never {},
+        }
+        // Counted while workers were at it: what comes now is cleaning up.
+        let ran = start.elapsed();
+        let patience = settings.longest_ttl() * 10 + Duration::from_secs(10);
+        let (mut problems, more) = tokio::join!(crew.dismiss(patience), setting.dismiss(patience));
+        problems.extend(more);
+        Ok((ran, problems))
+    }
+
+    async fn hire(&self, workloads: Vec<Workload>, ttl: Duration, first: u64, count: usize) -> Result<Crew> {
+        let settings = self.settings;
+        let orders = Spec {
+            process: first,
+            url: self.target.url(&[]),
+            registers: settings.registers.clone(),
+            namespace: self.namespace(),
+            ttl_ms: millis(ttl),
+            seed: settings.seed,
+            workloads,
+            cancels: self.faults.contains(&FaultKind::Cancel),
+            unhurried: !self.target.crosses_processes(),
+            bug: settings.bug.clone(),
+        };
+        let program = self.target.crosses_processes().then(|| settings.worker.clone());
+        Crew::hire(program, Arc::clone(&self.recorder), orders, count).await
+    }
+
+    /// Tells how far it is, and notes when the machine itself stood still.
+    async fn watch_over(&self, start: Instant, progress: &dyn Fn(Progress)) -> std::convert::Infallible {
+        let mut stalls = stall::Stalls::new(Arc::clone(&self.recorder));
+        let mut told = Instant::now();
+        loop {
+            stalls.tick().await;
+            if told.elapsed() >= Duration::from_secs(1) {
+                told = Instant::now();
+                let counts = self.recorder.counts();
+                let (ops, grants, faults) = (counts.ops, counts.grants, counts.faults);
+                progress(Progress { passed: start.elapsed(), ops, grants, faults });
+            }
+        }
+    }
+
+    /// Takes everything once more, reads everything, and looks what is left.
+    async fn close(&self, problems: Vec<String>) -> Result<Vec<crate::check::Violation>> {
+        let settings = self.settings;
+        let bound = settings.progress_bound();
+        let mut violations: Vec<_> =
+            problems.into_iter().map(|problem| closing::violation("workers", "", problem)).collect();
+        let (ttl, namespace) = (settings.longest_ttl(), self.namespace());
+        let client = open(&self.target.url(&[]), &namespace, ttl).await?;
+        let registers = match &settings.registers {
+            Some(url) => open(url, &namespace, ttl).await?,
+            None => client.clone(),
+        };
+        let teller = Teller::new(0, Listener::Here(Arc::clone(&self.recorder)));
+        let at = Station { client, registers, teller, ttl, cancels: false, unhurried: false };
+        let mut workloads = settings.common_workloads();
+        workloads.extend(settings.has_lock_set().then_some(Workload::LockSet));
+        violations.extend(closing::leaks(&at.client, bound).await?);
+        violations.extend(closing::last_words(&at, &workloads, bound).await?);
+        violations.extend(closing::leaks(&at.client, bound).await?);
+        at.client.close().await;
+        at.registers.close().await;
+        let left = self.target.left_behind().await?;
+        violations.extend(left.into_iter().map(|left| closing::violation("leaks", "", left)));
+        Ok(violations)
+    }
+
+    /// Apart from whatever else uses the engine.
+    fn namespace(&self) -> String {
+        format!("palisade-verify-{}-{}", std::process::id(), self.settings.seed)
+    }
+}
+
+async fn open(url: &str, namespace: &str, ttl: Duration) -> palisade::Result<Client> {
+    // No call may take longer than a claim lasts: then it is time to give up anyway.
+    Client::builder()
+        .label("palisade verify")
+        .namespace(namespace)
+        .ttl(ttl)
+        .call_timeout(ttl)
+        .connect(url)
+        .await
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,76 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::crew::WorkerProgram;
+use super::workload::Workload;
+use crate::history::FaultKind;
+
+/// What to verify, and how.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The engine: a URL, or `local:…` for one that is started for this.
+    pub engine: String,
+    /// Where registers are kept, for an engine that has none.
+    pub registers: Option<String>,
+    /// For how long there is trouble; checking and cleaning up come on top.
+    pub duration: Duration,
+    /// What workers do; empty for everything but `lock-set`.
+    pub workloads: Vec<Workload>,
+    /// What is done to them; `None` for all that can be done to this engine.
+    pub faults: Option<Vec<FaultKind>>,
+    /// Decides what happens when. The operating system decides the rest.
+    pub seed: u64,
+    /// The TTL of claims; 1 s unless given, 2 s for `lock-set`.
+    pub ttl: Option<Duration>,
+    /// Where to write the history, the report and the summary; a folder.
+    pub report: Option<PathBuf>,
+    /// How worker processes are started.
+    pub worker: WorkerProgram,
+    /// The command that does this again, for the report.
+    pub command: String,
+    /// A bug for the workers to suffer from, in builds that have bugs planted.
+    pub bug: Option<String>,
+}
+
+impl Settings {
+    /// The TTL of the claims of most workloads, unless told otherwise.
+    pub const TTL: Duration = Duration::from_secs(1);
+    /// The TTL of `lock-set`, as in Jepsen's test.
+    pub const LOCK_SET_TTL: Duration = Duration::from_secs(2);
+    /// How many processes work.
+    pub const WORKERS: usize = 5;
+    /// How many processes work on `lock-set`, as in Jepsen's test.
+    pub const LOCK_SET_WORKERS: usize = 10;
+    /// Workers of `lock-set` are stopped for half of every so many TTLs.
+    pub const LOCK_SET_PERIOD: u32 = 5;
+
+    /// What workers do besides `lock-set`.
+    pub(super) fn common_workloads(&self) -> Vec<Workload> {
+        let all = || Workload::ALL.to_vec();
+        let chosen = if self.workloads.is_empty() { all() } else { self.workloads.clone() };
+        chosen.into_iter().filter(|workload| *workload != Workload::LockSet).collect()
+    }
+
+    pub(super) fn has_lock_set(&self) -> bool {
+        self.workloads.contains(&Workload::LockSet)
+    }
+
+    pub(super) fn common_ttl(&self) -> Duration {
+        self.ttl.unwrap_or(Self::TTL)
+    }
+
+    pub(super) fn lock_set_ttl(&self) -> Duration {
+        self.ttl.unwrap_or(Self::LOCK_SET_TTL)
+    }
+
+    /// The longest TTL of this run.
+    pub(super) fn longest_ttl(&self) -> Duration {
+        if self.has_lock_set() { self.lock_set_ttl().max(self.common_ttl()) } else { self.common_ttl() }
+    }
+
+    /// Within which a resource that somebody waits for, and nobody holds, must be granted when
+    /// nothing is in the way: what a crash may cost, and a second for a busy machine.
+    pub(super) fn progress_bound(&self) -> Duration {
+        self.longest_ttl() + Duration::from_secs(1)
+    }
+}

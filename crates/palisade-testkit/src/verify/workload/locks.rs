@@ -1,0 +1,119 @@
+use std::time::Duration;
+
+use palisade::Released;
+
+use super::Workload;
+use super::held::Held;
+use crate::history::{Answer, Call, OpId};
+use crate::verify::station::{Chance, Dropped, Station};
+
+/// Acquires, holds, gives back; each in one of the ways a program would.
+pub(super) async fn round(workload: Workload, at: &Station, chance: &mut Chance, key: &str) {
+    let Some((hold, guard)) = acquire(workload, at, chance, key).await else { return };
+    keep(at, hold, &guard, hold_time(at, chance)).await;
+    if let Held::Leader(leadership) = &guard
+        && chance.one_in(4)
+    {
+        // Whether it could still be said is the engine's business; what counts is who believes to lead.
+        let _ = leadership.proclaim(format!("{} again", at.name())).await;
+    }
+    give_back(at, chance, key, hold, guard).await;
+}
+
+/// Acquires `key`, and records it.
+pub(super) async fn acquire(
+    workload: Workload,
+    at: &Station,
+    chance: &mut Chance,
+    key: &str,
+) -> Option<(OpId, Held)> {
+    let mode = workload.mode(chance.below(4));
+    let limit = match chance.below(10) {
+        0 => None,
+        1 => Some(Duration::from_millis(chance.below(20).into())),
+        _ => Some(at.ttl * 3),
+    };
+    let op = at.teller.call(key, Call::Acquire { mode });
+    let asked = at.perhaps_cancelled(chance, Held::acquire(at, workload, key, mode, limit)).await;
+    answered(at, op, asked)
+}
+
+fn answered(
+    at: &Station,
+    op: OpId,
+    asked: Result<palisade::Result<Option<Held>>, Dropped>,
+) -> Option<(OpId, Held)> {
+    // Whatever went wrong, there is no guard: nobody believes to hold.
+    let answer = match &asked {
+        Ok(Ok(Some(guard))) => Answer::Granted {
+            token: Some(guard.token()),
+            slot: guard.slot(),
+            until: guard.deadline().map(palisade::BootInstant::as_nanos),
+        },
+        Ok(Ok(None)) => Answer::Failed { reason: "not in time".to_owned() },
+        Ok(Err(error)) => Answer::Failed { reason: error.to_string() },
+        Err(dropped) => Answer::Failed { reason: dropped.to_string() },
+    };
+    at.teller.answer(op, answer);
+    Some((op, asked.ok()?.ok()??))
+}
+
+/// Acquires `key` once and gives it back at once; says whether it could be had within `bound`.
+pub(super) async fn take_once(workload: Workload, at: &Station, key: &str, bound: Duration) -> bool {
+    let mode = workload.mode(0);
+    let op = at.teller.call(key, Call::Acquire { mode });
+    let asked = Held::acquire(at, workload, key, mode, Some(bound)).await;
+    let Some((hold, guard)) = answered(at, op, Ok(asked)) else { return false };
+    release(at, key, hold, async { Ok(guard.release().await) }).await;
+    true
+}
+
+/// How long to hold: mostly hardly at all, so that much happens; now and then beyond the TTL, so
+/// that renewals matter.
+fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
+    match chance.below(100) {
+        0 => at.ttl.mul_f64(chance.fraction() * 2.5),
+        1..=4 => Duration::from_millis(chance.below(50).into()),
+        5..=24 => Duration::from_millis(chance.below(3).into()),
+        _ => Duration::ZERO,
+    }
+}
+
+/// Holds for `time`, unless it is told that it is lost; says whether it still believes to hold.
+pub(super) async fn keep(at: &Station, hold: OpId, guard: &Held, time: Duration) -> bool {
+    if time.is_zero() {
+        // Lets others run meanwhile: that is when a second holder would show.
+        tokio::task::yield_now().await;
+        return guard.is_valid();
+    }
+    tokio::select! {
+        biased;
+        reason = guard.lost() => at.teller.lost(hold, &reason.to_string()),
+        () = tokio::time::sleep(time) => {}
+    }
+    at.teller.valid(hold, guard)
+}
+
+/// Releases, or drops as a program that returns early would, and records it.
+pub(super) async fn give_back(at: &Station, chance: &mut Chance, key: &str, hold: OpId, guard: Held) {
+    if chance.one_in(8) {
+        at.teller.call(key, Call::Release { hold: Some(hold) });
+        return drop(guard);
+    }
+    release(at, key, hold, at.perhaps_cancelled(chance, guard.release())).await;
+}
+
+async fn release(
+    at: &Station,
+    key: &str,
+    hold: OpId,
+    releasing: impl Future<Output = Result<palisade::Result<Released>, Dropped>>,
+) {
+    let op = at.teller.call(key, Call::Release { hold: Some(hold) });
+    let answer = match releasing.await {
+        Ok(Ok(released)) => Answer::Released { in_time: released == Released::InTime },
+        Ok(Err(error)) => Answer::Unknown { reason: error.to_string() },
+        Err(dropped) => Answer::Unknown { reason: dropped.to_string() },
+    };
+    at.teller.answer(op, answer);
+}
