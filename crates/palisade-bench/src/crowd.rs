@@ -1,12 +1,12 @@
 //! Many who want the same: processes where the engine crosses them, else tasks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use palisade::{Client, Clock, SystemClock};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::raw::RawClient;
@@ -163,17 +163,19 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
         return gathered(began, workers).await;
     }
     let mut running = JoinSet::new();
-    let all_there = Arc::new(Barrier::new(size + 1));
+    let there = Arc::new(AtomicUsize::new(0));
     for place in 0..size {
         let member = target.raw.client().await?;
         member.join(place, size).await?;
-        let all_there = Arc::clone(&all_there);
+        let there = Arc::clone(&there);
         running.spawn(async move {
-            all_there.wait().await;
+            there.fetch_add(1, Ordering::Relaxed);
             take_turns_bare(&*member, turns).await
         });
     }
-    all_there.wait().await;
+    while there.load(Ordering::Relaxed) < size {
+        tokio::task::yield_now().await;
+    }
     let (began, cpu) = (now(), usage::cpu());
     raw.start().await?;
     let crowd = joined(began, cpu, &mut running).await;

@@ -32,7 +32,7 @@ impl Effort {
         part: Duration::from_millis(60),
         crowd_rounds: 5,
         crowd_grants: 3200,
-        drains: 9,
+        drains: 15,
         kills: 15,
         held: &[1_000, 10_000],
         ttl: Duration::from_secs(9),
@@ -57,7 +57,7 @@ impl Effort {
     /// How many operations fill one part of a round if one takes `each`.
     pub(crate) fn operations(&self, each: Duration) -> usize {
         let fitting = self.part.as_nanos() / each.as_nanos().max(1);
-        usize::try_from(fitting).unwrap_or(usize::MAX).clamp(20, 20_000)
+        usize::try_from(fitting).unwrap_or(usize::MAX).clamp(50, 20_000)
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_round_has_as_many_operations_as_fit_within_bounds() {
         assert_eq!(Effort::FULL.operations(Duration::from_micros(60)), 1000);
-        assert_eq!(Effort::FULL.operations(Duration::from_mins(1)), 20);
+        assert_eq!(Effort::FULL.operations(Duration::from_mins(1)), 50);
         assert_eq!(Effort::FULL.operations(Duration::ZERO), 20_000);
     }
 }

@@ -30,7 +30,7 @@ const STYLE: &str = "\
   </style>
 ";
 
-/// How many times the raw limit each row costs: a bar for the median, a line for the spread.
+/// How many times the raw limit each row costs: a bar from there to the median, a line for the spread.
 pub(super) fn chart(report: &Report) -> String {
     let bars: Vec<(&Row, (f64, f64, f64))> =
         report.rows.iter().filter_map(|row| Some((row, row.cost()?))).collect();
@@ -44,7 +44,8 @@ pub(super) fn chart(report: &Report) -> String {
     let title = format!("{}: times the cost of the raw limit", report.engine);
     let _ = writeln!(svg, "  <text class=\"title\" x=\"12\" y=\"24\">{title}</text>");
     let axis = if scale.is_logarithmic() { ", logarithmic" } else { "" };
-    let legend = format!("bar: median round; line: smallest to greatest round; dashed: the raw limit{axis}");
+    let legend =
+        format!("dashed: the raw limit, 1; bar: from there to the median round; line: all rounds{axis}");
     let _ = writeln!(svg, "  <text class=\"quiet\" x=\"12\" y=\"44\">{legend}</text>");
     for (index, (row, cost)) in bars.iter().enumerate() {
         bar(&mut svg, TOP + STEP * crate::stats::amount(index), row, *cost, &scale);
@@ -70,10 +71,11 @@ fn bar(svg: &mut String, top: f64, row: &Row, (median, min, max): (f64, f64, f64
         row.shape,
         escaped(&row.variant)
     );
+    let (from, to) = (scale.x(median.min(1.0)), scale.x(median.max(1.0)));
     let _ = writeln!(
         svg,
-        "  <rect class=\"bar\" x=\"{LEFT:.0}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.0}\" rx=\"2\"/>",
-        (scale.x(median) - LEFT).max(1.0),
+        "  <rect class=\"bar\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.0}\" rx=\"2\"/>",
+        (to - from).max(1.0),
         STEP - 8.0
     );
     let _ = writeln!(
@@ -85,7 +87,7 @@ fn bar(svg: &mut String, top: f64, row: &Row, (median, min, max): (f64, f64, f64
     let _ = writeln!(
         svg,
         "  <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        scale.x(median.max(max)) + 6.0,
+        scale.x(max.max(1.0)) + 6.0,
         middle + 4.0,
         figure(median)
     );

@@ -18,11 +18,9 @@ pub fn text(report: &Report) -> String {
     let mut text = format!("{}\n", headline(report));
     for shape in Shape::ALL {
         let table = Table::of(report, shape);
-        if table.is_empty() {
-            continue;
+        if !table.is_empty() {
+            table.write_aligned(&mut text);
         }
-        let _ = writeln!(text, "\n{}", table.heading());
-        table.write_aligned(&mut text);
     }
     if !report.goals.is_empty() {
         text.push_str("\ngoals\n");

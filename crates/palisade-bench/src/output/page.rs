@@ -66,11 +66,9 @@ fn part(report: &Report, picture: &str) -> String {
     let _ = writeln!(text, "![How many times the raw limit each operation costs]({picture})\n");
     for shape in Shape::ALL {
         let table = Table::of(report, shape);
-        if table.is_empty() {
-            continue;
+        if !table.is_empty() {
+            table.write_markdown(&mut text);
         }
-        let _ = writeln!(text, "### {}\n", table.heading());
-        table.write_markdown(&mut text);
     }
     if !report.goals.is_empty() {
         text.push_str("### goals\n\n| | found | goal | |\n|---|---:|---:|---|\n");

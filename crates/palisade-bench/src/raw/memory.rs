@@ -25,12 +25,14 @@ struct Memory(Arc<Bare>);
 #[derive(Debug)]
 struct Bare {
     held: Mutex<HashMap<String, Instant>>,
+    /// What [`RawClient::fill`] filled in: whoever renews has to name each.
+    keys: Mutex<Vec<String>>,
     turn: Semaphore,
 }
 
 impl Default for Bare {
     fn default() -> Self {
-        Self { held: Mutex::default(), turn: Semaphore::new(0) }
+        Self { held: Mutex::default(), keys: Mutex::default(), turn: Semaphore::new(0) }
     }
 }
 
@@ -41,7 +43,7 @@ impl RawLimit for Memory {
             pair: "insert + remove in a hash map under a mutex",
             turn: "a permit of tokio's fair semaphore, handed on",
             hold: "",
-            keep: "a new deadline for each entry of a hash map",
+            keep: "a new deadline for each key of a hash map",
         }
     }
 
@@ -91,13 +93,19 @@ impl RawClient for Bare {
 
     async fn fill(&self, count: usize) -> Result<()> {
         let now = Instant::now();
-        *self.held.lock() = (0..count).map(|number| (format!("held/{number}"), now)).collect();
+        let keys: Vec<String> = (0..count).map(|number| format!("held/{number}")).collect();
+        *self.held.lock() = keys.iter().map(|key| (key.clone(), now)).collect();
+        *self.keys.lock() = keys;
         Ok(())
     }
 
     async fn keep(&self) -> Result<()> {
-        let now = Instant::now();
-        self.held.lock().values_mut().for_each(|deadline| *deadline = now);
+        let (now, mut held) = (Instant::now(), self.held.lock());
+        for key in self.keys.lock().iter() {
+            if let Some(deadline) = held.get_mut(key) {
+                *deadline = now;
+            }
+        }
         Ok(())
     }
 }

@@ -74,7 +74,7 @@ fn common(target: &Target, variant: String, operation: &str, ours: &[Crowd], raw
         jain: middle(ours, |crowd| crowd.jain().unwrap_or(f64::NAN)),
         cpu_us_per_op: middle(ours, Crowd::cpu_us_per_grant),
         rss_mib: ours.iter().filter_map(Crowd::rss_mib).max_by(f64::total_cmp),
-        note: Some(format!("the waiters are {who}")),
+        note: Some(format!("The waiters are {who}")),
         ..Row::new(Shape::Contended, variant, operation)
     }
 }

@@ -60,7 +60,7 @@ async fn keep(target: &Target, effort: &Effort, held: usize, tell: Tell<'_>) -> 
         cpu_us_per_op: median(&ours_us),
         rss_mib: usage::rss_mib(),
         note: Some(format!(
-            "TTL {:?}, renewed every {interval:?}; the raw limit needs {:.0} us of processor time",
+            "TTL {:?}, renewed every {interval:?}; the raw limit needs {:.0} µs of processor time",
             effort.ttl,
             median(&raw_us).unwrap_or(f64::NAN)
         )),

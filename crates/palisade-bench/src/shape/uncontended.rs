@@ -24,6 +24,9 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
     Ok(rows)
 }
 
+/// How often the two sides take turns within a round.
+const STEPS: usize = 10;
+
 #[derive(Debug, Clone, Copy)]
 enum Keys {
     Same,
@@ -42,23 +45,27 @@ impl Keys {
 async fn variant(target: &Target, effort: &Effort, name: &str, keys: Keys, tell: Tell<'_>) -> Result<Row> {
     let (client, raw) = (target.client().await?, target.raw.client().await?);
     let each = warm_up(&client, &*raw, keys).await?;
-    let pairs = effort.operations(each);
+    let step = effort.operations(each).div_ceil(STEPS);
     let (mut ours_us, mut raw_us) = (Vec::new(), Vec::new());
     let (mut ratios, mut cpu_us, mut rates, mut raw_rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=effort.rounds {
         tell(&format!("uncontended, {name}: round {round} of {}", effort.rounds));
-        let cpu = usage::cpu();
-        let ours = ours(&client, keys, pairs).await?;
-        cpu_us.push(micros(usage::cpu().saturating_sub(cpu)) / amount(pairs));
-        let bare = bare(&*raw, keys, pairs).await?;
-        let (Some(our_median), Some(raw_median)) = (median(&ours), median(&bare)) else { continue };
-        ratios.push(our_median / raw_median);
-        rates.push(1e6 * amount(pairs) / ours.iter().sum::<f64>());
-        raw_rates.push(1e6 * amount(pairs) / bare.iter().sum::<f64>());
-        ours_us.extend(ours);
-        raw_us.extend(bare);
-        // A place to end at if the user wants no more.
-        tokio::task::yield_now().await;
+        let (mut ours_round, mut raw_round, mut cpu_round) = (Vec::new(), Vec::new(), Duration::ZERO);
+        // In small steps, so that what else the machine does falls on both sides.
+        for _ in 0..STEPS {
+            let cpu = usage::cpu();
+            ours_round.extend(ours(&client, keys, step).await?);
+            cpu_round += usage::cpu().saturating_sub(cpu);
+            raw_round.extend(bare(&*raw, keys, step).await?);
+            // A place to end at if the user wants no more.
+            tokio::task::yield_now().await;
+        }
+        ratios.extend(median(&ours_round).zip(median(&raw_round)).map(|(ours, raw)| ours / raw));
+        cpu_us.push(micros(cpu_round) / amount(ours_round.len()));
+        rates.push(1e6 * amount(ours_round.len()) / ours_round.iter().sum::<f64>());
+        raw_rates.push(1e6 * amount(raw_round.len()) / raw_round.iter().sum::<f64>());
+        ours_us.extend(ours_round);
+        raw_us.extend(raw_round);
     }
     client.close().await;
     let requests = target.count(100, async |client| ours(client, keys, 100).await.map(drop)).await?;
