@@ -24,6 +24,7 @@
 //! | judge what happened | [`check`] |
 //! | start an engine to try it on | [`launch`] |
 //! | let workers lock and faults strike | [`verify`] |
+//! | lose, delay and cut what goes over the network | [`proxy`], [`remote`] |
 
 pub mod broken;
 mod cancel;
@@ -36,6 +37,9 @@ pub mod history;
 pub mod launch;
 mod lock;
 mod misuse;
+mod open;
+pub mod proxy;
+pub mod remote;
 mod report;
 mod runner;
 mod session;
@@ -50,6 +54,7 @@ pub use context::Context;
 pub use counting::{Calls, Counting};
 pub use fixture::{Fixture, MemoryFixture};
 pub use misuse::Misuse;
+pub use open::open;
 pub use report::{Outcome, Report, Verdict};
 pub use runner::{Options, Suite, run};
 pub use session::Session;

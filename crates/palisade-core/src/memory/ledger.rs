@@ -49,6 +49,11 @@ pub(super) enum Turn {
 }
 
 impl Ledger {
+    /// An empty ledger whose tokens are greater than `last`.
+    pub(super) fn counting_after(last: u64) -> Self {
+        Self { last_token: last, ..Self::default() }
+    }
+
     pub(super) fn claim(
         &mut self,
         claim: &Arc<Claim>,

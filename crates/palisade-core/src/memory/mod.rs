@@ -57,6 +57,8 @@ pub struct MemoryStore(Arc<Store>);
 struct Store {
     clock: Arc<dyn Clock>,
     source: Source,
+    /// Where the tokens of every namespace begin, less one.
+    tokens_after: u64,
     /// By namespace.
     ledgers: Mutex<HashMap<String, Ledger>>,
     /// Counts changes, for those who watch.
@@ -66,9 +68,17 @@ struct Store {
 impl MemoryStore {
     /// An empty store that follows `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let source = Source::new(format!("memory-{}", Uuid::new_v4().simple()));
+        Self::succeeding(clock, source, 0)
+    }
+
+    /// An empty store in the place of one that is gone: it says the same source, and its tokens are
+    /// greater than `last`. Whoever says less than what was granted makes old holders look new.
+    pub fn succeeding(clock: Arc<dyn Clock>, source: Source, last: u64) -> Self {
         Self(Arc::new(Store {
             clock,
-            source: Source::new(format!("memory-{}", Uuid::new_v4().simple())),
+            source,
+            tokens_after: last,
             ledgers: Mutex::default(),
             changes: watch::Sender::new(0),
         }))
@@ -141,7 +151,8 @@ impl Store {
         let mut ledgers = self.ledgers.lock();
         // Read under the lock: decisions must be ordered as their times are.
         let now = self.clock.now();
-        look(ledgers.entry(namespace.to_owned()).or_default(), now)
+        let ledger = ledgers.entry(namespace.to_owned());
+        look(ledger.or_insert_with(|| Ledger::counting_after(self.tokens_after)), now)
     }
 
     fn watched(&self, namespace: &str, selector: &Selector) -> Watched {

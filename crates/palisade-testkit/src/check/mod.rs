@@ -1,5 +1,11 @@
 //! Checkers: what a [`History`](crate::history::History) must show if the locks are right.
 
+pub mod file;
+mod kind;
+pub mod linear;
+mod models;
+
+pub use self::kind::ModelKind;
 use crate::history::{Nanos, OpId};
 
 /// Something that must never be, and was.
@@ -27,3 +33,30 @@ pub struct Undecided {
     /// Why.
     pub why: String,
 }
+
+/// The register that a lock guards in a run of the harness.
+pub fn register_of(lock: &str) -> String {
+    format!("{lock}{DATA}")
+}
+
+/// The lock that guards a register, if it is named like one that has one.
+pub fn lock_of(register: &str) -> Option<&str> {
+    register.strip_suffix(DATA)
+}
+
+/// What a register's name has behind that of its lock.
+const DATA: &str = "#data";
+
+/// Whether the tokens of writes to a register must not fall: unless its lock is shared or has
+/// slots.
+fn is_fenced(history: &crate::history::History, register: &str) -> bool {
+    use crate::history::{Call, HoldMode};
+    let lock = lock_of(register);
+    !history.ops.iter().any(|op| {
+        Some(&*op.key) == lock
+            && matches!(op.call, Call::Acquire { mode: HoldMode::Shared | HoldMode::Slot(_) })
+    })
+}
+
+#[cfg(test)]
+mod tests;

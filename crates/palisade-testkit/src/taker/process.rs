@@ -48,7 +48,7 @@ async fn run() -> Result<()> {
     };
     let way = Way::ALL.into_iter().find(|known| known.name() == way).context("no such way")?;
     let ttl = Duration::from_millis(ttl.parse().context("the TTL is a number of milliseconds")?);
-    let client = Client::builder().label("palisade-taker").ttl(ttl).connect(url).await?;
+    let client = crate::open(url, Client::builder().label("palisade-taker").ttl(ttl)).await?;
     let lock = Lock::new(&client, way, name)?;
     let mut terminated = signal(SignalKind::terminate())?;
     tell(&Event::Ready);

@@ -13,6 +13,7 @@ mod nemesis;
 mod outcome;
 mod planted;
 mod recorder;
+pub mod report;
 mod settings;
 mod stall;
 mod station;
@@ -29,6 +30,8 @@ use tokio::time::Instant;
 
 pub use self::crew::WorkerProgram;
 pub use self::outcome::{Outcome, Verdict};
+#[cfg(feature = "planted-bugs")]
+pub use self::planted::Bug;
 pub use self::settings::Settings;
 pub use self::worker::main as worker_main;
 pub use self::workload::Workload;

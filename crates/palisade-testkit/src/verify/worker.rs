@@ -83,8 +83,9 @@ async fn as_process() -> Result<()> {
 pub(super) async fn work(spec: Spec, teller: Teller, mut stopped: watch::Receiver<bool>) -> Result<()> {
     let Some(station) = station(&spec, teller, &mut stopped).await? else { return Ok(()) };
     let mut tasks = JoinSet::new();
-    for (number, workload) in (0..).zip(&spec.workloads) {
-        let (workload, station, stopped) = (*workload, station.clone(), stopped.clone());
+    let parts = spec.workloads.iter().flat_map(|workload| (0..workload.tasks()).map(move |_| *workload));
+    for (number, workload) in (0..).zip(parts) {
+        let (station, stopped) = (station.clone(), stopped.clone());
         let mut chance = Chance::new(spec.seed, (spec.process << 8) | number);
         tasks.spawn(async move {
             while !*stopped.borrow() {

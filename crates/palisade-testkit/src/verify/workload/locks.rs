@@ -71,10 +71,10 @@ pub(super) async fn take_once(workload: Workload, at: &Station, key: &str, bound
 /// How long to hold: mostly hardly at all, so that much happens; now and then beyond the TTL, so
 /// that renewals matter.
 fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
-    match chance.below(100) {
+    match chance.below(1000) {
         0 => at.ttl.mul_f64(chance.fraction() * 2.5),
-        1..=4 => Duration::from_millis(chance.below(50).into()),
-        5..=24 => Duration::from_millis(chance.below(3).into()),
+        1..=9 => Duration::from_millis(chance.below(50).into()),
+        10..=99 => Duration::from_millis(chance.below(3).into()),
         _ => Duration::ZERO,
     }
 }

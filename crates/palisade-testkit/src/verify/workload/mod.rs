@@ -85,6 +85,14 @@ impl Workload {
         locks::take_once(self, at, key, bound).await
     }
 
+    /// How many tasks of each worker are at it: locks are what this is about.
+    pub(super) const fn tasks(self) -> u64 {
+        match self {
+            Self::Mutex | Self::Rw | Self::Semaphore | Self::Election => 2,
+            Self::Fence | Self::Register | Self::LockSet => 1,
+        }
+    }
+
     /// One round of it.
     pub(super) async fn round(self, at: &Station, chance: &mut Chance) {
         let key = format!("{}/{}", self.name(), chance.below(self.keys()));

@@ -20,7 +20,7 @@ pub(super) async fn fenced_round(at: &Station, chance: &mut Chance, key: &str) {
             let entry = opened.opened();
             at.teller.answer(read, value(entry.value.as_ref(), entry.version.get()));
             let dawdle =
-                if chance.one_in(40) { at.ttl.mul_f64(chance.fraction() * 1.5) } else { at.moment(chance) };
+                if chance.one_in(200) { at.ttl.mul_f64(chance.fraction() * 1.5) } else { at.moment(chance) };
             keep(at, hold, &guard, dawdle).await;
             let next = at.teller.unique();
             let token = Some(guard.token());
