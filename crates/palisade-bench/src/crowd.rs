@@ -20,10 +20,11 @@ use crate::worker::{Job, Worker};
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Share {
     /// When it asked and when it had it, each time; nanoseconds since boot.
-    turns: Vec<(u64, u64)>,
+    pub(crate) turns: Vec<(u64, u64)>,
     /// Processor time since its first turn; of a task nothing, for tasks share a process.
-    cpu_us: f64,
-    rss_mib: Option<f64>,
+    pub(crate) cpu_us: f64,
+    /// Of the process; looked up when all is done, because that takes longer than a turn.
+    pub(crate) rss_mib: Option<f64>,
     /// Calls to the engine, if they were counted.
     pub(crate) calls: u64,
 }
@@ -82,7 +83,7 @@ impl Log {
 
     fn share(self) -> Share {
         let cpu = usage::cpu().saturating_sub(self.cpu);
-        Share { turns: self.turns, cpu_us: cpu.as_secs_f64() * 1e6, rss_mib: usage::rss_mib(), calls: 0 }
+        Share { turns: self.turns, cpu_us: cpu.as_secs_f64() * 1e6, rss_mib: None, calls: 0 }
     }
 }
 
@@ -199,6 +200,10 @@ async fn joined(began: u64, cpu: Duration, running: &mut JoinSet<Result<Share>>)
         shares.push(done??);
     }
     let cpu_us = usage::cpu().saturating_sub(cpu).as_secs_f64() * 1e6;
+    // They share one process, so one knows it for all.
+    if let Some(share) = shares.first_mut() {
+        share.rss_mib = usage::rss_mib();
+    }
     Ok(Crowd { began, shares, cpu_us })
 }
 

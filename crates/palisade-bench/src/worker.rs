@@ -14,6 +14,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::crowd::{Share, take_turns, take_turns_bare};
 use crate::raw::Entry;
 use crate::target::{Target, connect, counted, sum};
+use crate::usage;
 
 /// The hidden argument that makes a program a worker of a bench; it then calls [`worker_main`].
 pub const WORKER: &str = "__bench-worker";
@@ -147,7 +148,7 @@ async fn obey(order: &Order) -> Result<()> {
             let client = connect(&order.url, &order.namespace).await?;
             let share = take_turns(&client, &order.resource, turns).await?;
             client.close().await;
-            say(&Word::Done(share))
+            done(share)
         }
         Job::Turns { turns, counted: true } => {
             let settings = palisade::Client::builder();
@@ -155,13 +156,13 @@ async fn obey(order: &Order) -> Result<()> {
             let mut share = take_turns(&client, &order.resource, turns).await?;
             client.close().await;
             share.calls = sum(&calls);
-            say(&Word::Done(share))
+            done(share)
         }
         Job::BareTurns { turns, place, of } => {
             let raw = raw().await?;
             raw.join(place, of).await?;
             say(&Word::Ready)?;
-            say(&Word::Done(take_turns_bare(&*raw, turns).await?))
+            done(take_turns_bare(&*raw, turns).await?)
         }
         Job::Hold => {
             let client = connect(&order.url, &order.namespace).await?;
@@ -176,6 +177,10 @@ async fn obey(order: &Order) -> Result<()> {
             std::future::pending().await
         }
     }
+}
+
+fn done(share: Share) -> Result<()> {
+    say(&Word::Done(Share { rss_mib: usage::rss_mib(), ..share }))
 }
 
 fn say(word: &Word) -> Result<()> {

@@ -30,6 +30,7 @@ pub fn text(report: &Report) -> String {
         let found = format!("{:.3} {}", goal.found, goal.unit);
         let _ = writeln!(text, "  {verdict} {:<44} {found:<10} (goal {})", goal.what, limit(goal));
     }
+    text.push('\n');
     text
 }
 
