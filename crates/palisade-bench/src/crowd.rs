@@ -157,7 +157,7 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
             workers.push(Worker::start(target, RESOURCE, Job::BareTurns { turns, place, of: size }).await?);
         }
         for worker in &mut workers {
-            worker.ready().await?;
+            bounded("a worker to join the line", worker.ready()).await?;
         }
         let began = now();
         raw.start().await?;
@@ -188,7 +188,7 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
 async fn gathered(began: u64, workers: Vec<Worker>) -> Result<Crowd> {
     let mut shares = Vec::with_capacity(workers.len());
     for worker in workers {
-        shares.push(worker.share().await?);
+        shares.push(bounded("a worker to have all its turns", worker.share()).await?);
     }
     let cpu_us = shares.iter().map(|share| share.cpu_us).sum();
     Ok(Crowd { began, shares, cpu_us })
@@ -196,9 +196,13 @@ async fn gathered(began: u64, workers: Vec<Worker>) -> Result<Crowd> {
 
 async fn joined(began: u64, cpu: Duration, running: &mut JoinSet<Result<Share>>) -> Result<Crowd> {
     let mut shares = Vec::with_capacity(running.len());
-    while let Some(done) = running.join_next().await {
-        shares.push(done??);
-    }
+    bounded("all tasks to have their turns", async {
+        while let Some(done) = running.join_next().await {
+            shares.push(done??);
+        }
+        Ok(())
+    })
+    .await?;
     let cpu_us = usage::cpu().saturating_sub(cpu).as_secs_f64() * 1e6;
     // They share one process, so one knows it for all.
     if let Some(share) = shares.first_mut() {
@@ -209,16 +213,21 @@ async fn joined(began: u64, cpu: Duration, running: &mut JoinSet<Result<Share>>)
 
 /// Returns once so many wait for `resource`.
 pub(crate) async fn until_waiting(client: &Client, resource: &str, count: usize) -> Result<()> {
-    const BOUND: Duration = Duration::from_mins(1);
-    let wait = async {
+    bounded("those who wait to be in line", async {
         while client.show(resource).await?.waiters.len() < count {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        anyhow::Ok(())
-    };
-    match tokio::time::timeout(BOUND, wait).await {
+        Ok(())
+    })
+    .await
+}
+
+/// Waits for `what`, but not for ever: a lost wake-up is a finding, and no reason to hang.
+pub(crate) async fn bounded<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    const BOUND: Duration = Duration::from_mins(3);
+    match tokio::time::timeout(BOUND, work).await {
         Ok(outcome) => outcome,
-        Err(_) => bail!("{count} were to wait for {resource:?}, and do not after {BOUND:?}"),
+        Err(_) => bail!("waited {BOUND:?} in vain for {what}"),
     }
 }
 

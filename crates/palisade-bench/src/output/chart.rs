@@ -3,8 +3,8 @@ use std::fmt::Write;
 use super::columns::figure;
 use crate::report::{Report, Row};
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 210.0;
+const WIDTH: f64 = 800.0;
+const LEFT: f64 = 240.0;
 const RIGHT: f64 = 70.0;
 const TOP: f64 = 64.0;
 const STEP: f64 = 26.0;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use palisade::{Client, Clock, SystemClock, Ttl};
 
 use super::{Shape, Tell};
-use crate::crowd::until_waiting;
+use crate::crowd::{bounded, until_waiting};
 use crate::effort::Effort;
 use crate::raw::RawClient;
 use crate::report::{Measure, Row};
@@ -43,7 +43,7 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
 
 async fn ours(target: &Target, client: &Client) -> Result<f64> {
     let mut holder = Worker::start(target, RESOURCE, Job::Hold).await?;
-    holder.ready().await?;
+    bounded("the holder to hold", holder.ready()).await?;
     let mutex = client.mutex(RESOURCE)?;
     let waiting = tokio::spawn(async move {
         let guard = mutex.acquire().await?;
@@ -54,12 +54,13 @@ async fn ours(target: &Target, client: &Client) -> Result<f64> {
     until_waiting(client, RESOURCE, 1).await?;
     let killed = now();
     holder.kill()?;
-    Ok(number(waiting.await??.saturating_sub(killed)) / 1e3)
+    let had = bounded("the next one to hold", async { waiting.await? }).await?;
+    Ok(number(had.saturating_sub(killed)) / 1e3)
 }
 
 async fn bare(target: &Target, raw: &Arc<dyn RawClient>) -> Result<f64> {
     let mut holder = Worker::start(target, RESOURCE, Job::BareHold).await?;
-    holder.ready().await?;
+    bounded("the holder to hold", holder.ready()).await?;
     let waiting = tokio::spawn({
         let raw = Arc::clone(raw);
         async move {
@@ -71,7 +72,8 @@ async fn bare(target: &Target, raw: &Arc<dyn RawClient>) -> Result<f64> {
     });
     let killed = now();
     holder.kill()?;
-    Ok(number(waiting.await??.saturating_sub(killed)) / 1e3)
+    let had = bounded("the next one to hold", async { waiting.await? }).await?;
+    Ok(number(had.saturating_sub(killed)) / 1e3)
 }
 
 fn now() -> u64 {
