@@ -19,12 +19,12 @@ mod target;
 mod usage;
 mod worker;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use palisade::Demand;
+use palisade_testkit::HelperProgram;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
@@ -51,17 +51,16 @@ pub struct Options {
     pub demand: Demand,
     /// Which shapes, in this order.
     pub shapes: Vec<Shape>,
-    /// The program that runs as a worker if [`WORKER`] is its argument: the `palisade` command itself.
-    pub program: PathBuf,
+    /// The program that is also the bench's worker, if [`WORKER`] is its first argument, and the server of
+    /// an engine that the testkit brings: the `palisade` command itself.
+    pub helper: HelperProgram,
     /// Only few rounds: to see that everything runs, not how fast.
     pub quick: bool,
 }
 
 /// All engines that a run can start by itself, as URLs.
 pub fn startable() -> Vec<String> {
-    let mut urls = palisade_testkit::launch::local_names();
-    urls.push("memory:".to_owned());
-    urls
+    raw::Entry::startable().map(str::to_owned).collect()
 }
 
 /// The run was ended because the caller wanted no more.

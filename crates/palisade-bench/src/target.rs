@@ -32,20 +32,20 @@ pub(crate) struct Target {
 impl Target {
     /// Starts the engine if its URL asks for that, and connects once to see that it serves.
     pub(crate) async fn open(options: &Options) -> Result<Self> {
-        let launched = launch(&options.engine).await?;
+        let launched = launch(&options.engine, &options.helper).await?;
         let url = launched.url(&[]);
+        let entry = Entry::of_url(&url)?;
         let fresh = || format!("bench-{}", uuid::Uuid::new_v4().simple());
         let namespace = options.namespace.clone().unwrap_or_else(fresh);
         let demand = options.demand.clone();
         Client::builder().namespace(&namespace).demand(demand).connect(&url).await?.close().await;
-        let entry = Entry::of_url(&url)?;
         let raw = (entry.open)(&url).context("cannot prepare the raw limit beside the engine")?;
         Ok(Self {
             url,
             namespace,
             engine: entry.engine,
             raw,
-            program: options.program.clone(),
+            program: options.helper.path.clone(),
             crosses_processes: launched.crosses_processes(),
             launched: Some(launched),
         })

@@ -1,4 +1,3 @@
-use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +6,7 @@ use anyhow::{Context as _, Result};
 use palisade::Client;
 use palisade_core::{BootInstant, Claim, Clock, Mode, Name, Owner, Profile, SystemClock, Ttl};
 
+pub(crate) use crate::bounded::{bounded, eventually};
 use crate::lock::Lock;
 use crate::{Fixture, Session, Way};
 
@@ -114,26 +114,4 @@ pub(crate) fn name(text: &str) -> Name {
 /// Now, on the clock that guards use.
 pub(crate) fn now() -> BootInstant {
     SystemClock.now()
-}
-
-/// Awaits `future`, at most for `limit`.
-pub(crate) async fn bounded<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> Result<T> {
-    tokio::time::timeout(limit, future).await.with_context(|| format!("{what} took longer than {limit:?}"))
-}
-
-/// Looks again and again until `look` finds something, at most for `limit`.
-pub(crate) async fn eventually<T, F>(limit: Duration, what: &str, mut look: impl FnMut() -> F) -> Result<T>
-where
-    F: Future<Output = Result<Option<T>>>,
-{
-    const PAUSE: Duration = Duration::from_millis(5);
-    bounded(limit, what, async {
-        loop {
-            if let Some(found) = look().await? {
-                return Ok(found);
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    })
-    .await?
 }

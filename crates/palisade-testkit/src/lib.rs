@@ -26,36 +26,57 @@
 //! | let workers lock and faults strike | [`verify`] |
 //! | lose, delay and cut what goes over the network | [`proxy`], [`remote`] |
 
+mod bounded;
+#[cfg(feature = "suite")]
 pub mod broken;
 mod cancel;
+#[cfg(feature = "suite")]
 mod case;
 pub mod check;
+#[cfg(feature = "suite")]
 mod context;
 mod counting;
+#[cfg(feature = "suite")]
 mod fixture;
+mod helper;
 pub mod history;
 pub mod launch;
+#[cfg(feature = "suite")]
 mod lock;
 mod misuse;
 mod open;
 pub mod proxy;
 pub mod remote;
+#[cfg(feature = "suite")]
 mod report;
+#[cfg(feature = "suite")]
 mod runner;
+#[cfg(feature = "suite")]
 mod session;
+#[cfg(feature = "suite")]
 mod suite;
+#[cfg(feature = "suite")]
 pub mod taker;
 pub mod verify;
+#[cfg(feature = "suite")]
 mod workload;
 
 pub use cancel::{CancelAfter, Cancelled};
+#[cfg(feature = "suite")]
 pub use case::{Case, Run, Way};
+#[cfg(feature = "suite")]
 pub use context::Context;
 pub use counting::{Calls, Counting};
+#[cfg(feature = "suite")]
 pub use fixture::{Fixture, MemoryFixture};
+pub use helper::HelperProgram;
 pub use misuse::Misuse;
 pub use open::open;
+#[cfg(feature = "suite")]
 pub use report::{Outcome, Report, Verdict};
+#[cfg(feature = "suite")]
 pub use runner::{Options, Suite, run};
+#[cfg(feature = "suite")]
 pub use session::Session;
+#[cfg(feature = "suite")]
 pub use suite::cases;

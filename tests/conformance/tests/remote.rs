@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let runtime = Runtime::new().expect("the runtime starts");
     let program = Path::new(env!("CARGO_BIN_EXE_palisade-remote"));
     let server = runtime
-        .block_on(ServerProcess::start(program, [], &ServerOptions::default()))
+        .block_on(ServerProcess::start(std::process::Command::new(program), None, &ServerOptions::default()))
         .expect("the server starts");
     let taker = Some(env!("CARGO_BIN_EXE_palisade-taker").into());
     let code = main_for(Remote { address: server.address() }, Options { taker, ..Options::default() });

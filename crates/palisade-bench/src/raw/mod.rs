@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
+use palisade_testkit::Misuse;
 
 /// What an engine's own commands can do at best.
 #[async_trait]
@@ -20,7 +21,7 @@ pub trait RawLimit: fmt::Debug + Send + Sync {
     /// What each floor is made of, as people read it.
     fn floors(&self) -> Floors;
 
-    /// Where another process finds the same raw limit, for [`Entry::attach`].
+    /// Where a worker process finds the same raw limit; its row in the table attaches to it.
     fn address(&self) -> String;
 
     /// A connection such as one Palisade client has.
@@ -103,6 +104,8 @@ pub(crate) struct Entry {
     /// As `palisade engines` calls it.
     pub(crate) engine: &'static str,
     scheme: &'static str,
+    /// A URL at which a run starts one of its own.
+    start: &'static str,
     /// Prepares the raw limit beside the engine at a URL.
     pub(crate) open: fn(&str) -> Result<Arc<dyn RawLimit>>,
     /// Finds the one that another process prepared.
@@ -110,16 +113,38 @@ pub(crate) struct Entry {
 }
 
 const TABLE: &[Entry] = &[
-    Entry { engine: "embedded", scheme: "file", open: embedded::open, attach: embedded::attach },
-    Entry { engine: "memory", scheme: "memory", open: |_| Ok(memory::open()), attach: |_| memory::attach() },
+    Entry {
+        engine: "embedded",
+        scheme: "file",
+        start: "local:file",
+        open: embedded::open,
+        attach: embedded::attach,
+    },
+    Entry {
+        engine: "memory",
+        scheme: "memory",
+        start: "memory:",
+        open: |_| Ok(memory::open()),
+        attach: |_| memory::attach(),
+    },
 ];
 
 impl Entry {
+    /// URLs of all engines that a run can start.
+    pub(crate) fn startable() -> impl Iterator<Item = &'static str> {
+        TABLE.iter().map(|entry| entry.start)
+    }
+
     /// The row of the engine at `url`.
     pub(crate) fn of_url(url: &str) -> Result<&'static Self> {
         let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
         let found = TABLE.iter().find(|entry| entry.scheme == scheme);
-        found.with_context(|| format!("nothing is known about the raw limit of {scheme:?} engines"))
+        found.ok_or_else(|| {
+            let known: Vec<String> = TABLE.iter().map(|entry| format!("{}:", entry.scheme)).collect();
+            let known = known.join(", ");
+            Misuse(format!("there is no raw limit to measure {scheme:?} engines by; there are {known}"))
+                .into()
+        })
     }
 
     /// The row of the engine that is called `name`.

@@ -3,13 +3,13 @@ use std::sync::Arc;
 
 use palisade::Demand;
 use palisade_bench::{Cancelled, Options, Report, Shape};
-use palisade_testkit::Misuse;
+use palisade_testkit::{HelperProgram, Misuse};
 use tokio::sync::{Notify, oneshot};
 
 use crate::args::{Bench, Global};
 use crate::exit::{self, Failure, NO, OK, Outcome, complain};
 use crate::output::{line, raw};
-use crate::process::{Signals, this_program};
+use crate::process::{Signals, VERIFY_HELPER, this_program};
 
 /// Measures an engine next to its raw limit.
 pub(crate) async fn bench(global: &Global, args: &Bench) -> Outcome {
@@ -57,7 +57,10 @@ fn options(global: &Global, args: &Bench, engine: String) -> Outcome<Options> {
         namespace: global.namespace.clone(),
         demand: global.demand.as_deref().map(Demand::parse).transpose()?.unwrap_or_default(),
         shapes: Shape::ALL.into_iter().filter(asked).collect(),
-        program: this_program().map_err(|problem| failure(problem.into()))?,
+        helper: HelperProgram {
+            path: this_program().map_err(|problem| failure(problem.into()))?,
+            arguments: vec![VERIFY_HELPER.to_owned()],
+        },
         quick: args.quick,
     })
 }

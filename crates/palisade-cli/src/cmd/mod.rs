@@ -13,6 +13,7 @@ mod put;
 mod run;
 mod show;
 mod verify;
+mod verify_check;
 mod watch;
 
 use crate::args::{Cli, Verb};

@@ -1,20 +1,21 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use palisade_testkit::Misuse;
 use palisade_testkit::history::FaultKind;
-use palisade_testkit::verify::{Progress, Settings, Verdict, WorkerProgram, verify as run};
+use palisade_testkit::verify::{Progress, Settings, Verdict, verify as run};
+use palisade_testkit::{HelperProgram, Misuse};
 
+use super::verify_check::verify_check;
 use crate::args::{Global, Verify};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::line;
-use crate::process::{VERIFY_WORKER, this_program};
-
-/// Something could not be decided.
-const UNDECIDED: u8 = 2;
+use crate::process::{VERIFY_HELPER, this_program};
 
 /// Tries an engine under faults, or checks a saved history.
 pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
+    if let (Some(file), Some(model)) = (&args.check, &args.model) {
+        return verify_check(file, model);
+    }
     let settings = settings(global, args)?;
     let outcome = run(&settings, &progress_line(settings.duration)).await.map_err(failure)?;
     clear_line();
@@ -22,11 +23,14 @@ pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
         line(outcome.to_json())?;
     } else {
         line(&outcome)?;
+        if let Some(folder) = &args.report {
+            line(format_args!("report: {}", folder.join("report.html").display()))?;
+        }
     }
     Ok(match outcome.verdict() {
         Verdict::Passed => exit::OK,
         Verdict::Violated => exit::NO,
-        Verdict::Undecided => UNDECIDED,
+        Verdict::Undecided => exit::UNDECIDED,
     })
 }
 
@@ -37,9 +41,9 @@ fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
         )
     })?;
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    let worker = WorkerProgram {
+    let helper = HelperProgram {
         path: this_program().map_err(|problem| Failure::new(exit::SOFTWARE, problem.to_string()))?,
-        arguments: vec![VERIFY_WORKER.to_owned()],
+        arguments: vec![VERIFY_HELPER.to_owned()],
     };
     Ok(Settings {
         command: command(&engine, args, seed),
@@ -51,7 +55,7 @@ fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
         seed,
         ttl: args.ttl,
         report: args.report.clone(),
-        worker,
+        helper,
         bug: None,
     })
 }

@@ -20,12 +20,14 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use palisade_testkit::HelperProgram;
+
 pub(crate) use self::interrupt::die_by_key;
 pub(crate) use self::signals::Signals;
 pub(crate) use self::supervise::{Ended, Job, supervise};
 
-/// The hidden argument that makes this program a worker of `palisade verify`.
-pub(crate) const VERIFY_WORKER: &str = "__verify-worker";
+/// The hidden argument that makes this program a worker or a server of `palisade verify`.
+pub(crate) const VERIFY_HELPER: &str = "__verify-helper";
 
 /// The program itself; on Linux even if its file was replaced meanwhile.
 pub(crate) fn this_program() -> io::Result<PathBuf> {
@@ -38,8 +40,9 @@ pub(crate) fn helper() -> Option<u8> {
     if first == OsStr::new(interrupt::ARGUMENT) {
         return Some(interrupt::die());
     }
-    if first == OsStr::new(VERIFY_WORKER) {
-        return Some(u8::from(palisade_testkit::verify::worker_main() != ExitCode::SUCCESS));
+    if first == OsStr::new(VERIFY_HELPER) {
+        let arguments = std::env::args_os().skip(2).map(|argument| argument.to_string_lossy().into_owned());
+        return Some(u8::from(HelperProgram::act(arguments) != ExitCode::SUCCESS));
     }
     if first == OsStr::new(palisade_bench::WORKER) {
         return Some(u8::from(palisade_bench::worker_main() != ExitCode::SUCCESS));

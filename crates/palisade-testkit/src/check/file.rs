@@ -32,18 +32,48 @@ impl FileVerdict {
     }
 }
 
-/// Checks a history against a model, each key on its own.
+/// Why a file could not be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileError {
+    /// It is no history; why, with the line.
+    NoHistory(String),
+    /// It is one, but not of what the model is about.
+    WrongModel(String),
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NoHistory(why) | Self::WrongModel(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Checks a history against a model, each key on its own. Its format is told from the text.
+///
+/// ```
+/// use palisade_testkit::check::{ModelKind, file::check_file, linear::Budget};
+/// let text = "\
+/// {:process 1, :type :invoke, :f :write, :value 1}
+/// {:process 1, :type :ok, :f :write, :value 1}
+/// {:process 2, :type :invoke, :f :read}
+/// {:process 2, :type :ok, :f :read, :value 1}";
+/// let verdict = check_file(text, ModelKind::Register, Budget::default()).unwrap();
+/// assert_eq!(verdict.to_string(), "linearizable");
+/// ```
 ///
 /// # Errors
 /// If the text is no history, or has nothing in it that the model knows.
-pub fn check_file(text: &str, model: ModelKind, budget: Budget) -> Result<FileVerdict, String> {
-    let (history, format) = History::read(text)?;
-    check(&history, format, model, budget)
+pub fn check_file(text: &str, model: ModelKind, budget: Budget) -> Result<FileVerdict, FileError> {
+    let (history, format) = History::read(text).map_err(FileError::NoHistory)?;
+    check(&history, format, model, budget).map_err(FileError::WrongModel)
 }
 
 fn check(history: &History, format: Format, model: ModelKind, budget: Budget) -> Result<FileVerdict, String> {
     let started = Instant::now();
     let holds = if format == Format::Own { history.holds() } else { Vec::new() };
+    let apart = super::without_one_fence(history);
     let mut verdict =
         FileVerdict { model, format, keys: 0, ops: 0, violated: Vec::new(), undecided: Vec::new() };
     for (key, ops) in history.by_key() {
@@ -52,7 +82,7 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
             continue;
         }
         let holds: Vec<&Hold> = holds.iter().filter(|hold| hold.key == key).collect();
-        let fenced = super::is_fenced(history, &key);
+        let fenced = !super::lock_of(&key).is_some_and(|lock| apart.contains(lock));
         let subject = Subject { ops: &ops, holds: (format == Format::Own).then_some(&holds), fenced };
         let budget = Budget { time: budget.time.saturating_sub(started.elapsed()), ..budget };
         let (steps, searched) = subject.judge(model, budget)?;

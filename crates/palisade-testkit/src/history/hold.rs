@@ -29,6 +29,8 @@ pub struct Hold {
     /// By when it was given back for sure: when its release was answered. `None` if it was not,
     /// or nobody knows.
     pub released: Option<Nanos>,
+    /// The latest deadline that the holder named.
+    pub deadline: Option<Nanos>,
     /// What ended the belief.
     pub ended: Ended,
 }
@@ -114,6 +116,7 @@ impl History {
             from,
             until,
             released: released.and_then(|release| release.end),
+            deadline: belief.deadline,
             ended,
         })
     }

@@ -4,6 +4,7 @@
 
 mod file;
 mod given;
+mod memory;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
+use crate::HelperProgram;
 use crate::history::FaultKind;
 use crate::misuse::misuse;
 
@@ -41,6 +43,11 @@ pub trait Target: Send + Sync + fmt::Debug {
     /// The servers that the harness started and may kill.
     fn servers(&self) -> &[Box<dyn Server>] {
         &[]
+    }
+
+    /// Whether what was acknowledged, and who holds what, outlives the kill of a server.
+    fn outlives_kill(&self) -> bool {
+        false
     }
 
     /// What a finished run left behind that no verb of the contract shows, in words.
@@ -75,19 +82,24 @@ struct Local {
     /// Its name after `local:`.
     name: &'static str,
     /// Starts so many nodes of it.
-    start: fn(u32) -> Starting,
+    start: fn(u32, &HelperProgram) -> Starting,
 }
 
 /// All engines that the harness can start. Adding one is adding a row.
-const LOCAL: &[Local] = &[file::LOCAL];
+const LOCAL: &[Local] = &[
+    file::LOCAL,
+    memory::LOCAL,
+    #[cfg(feature = "planted-bugs")]
+    memory::FORGETFUL,
+];
 
 /// Starts `local:NAME` or `local:NAME*NODES`; any other URL is taken as it is.
 ///
-/// What was started ends with the returned value.
+/// `helper` becomes the servers that are ours. What was started ends with the returned value.
 ///
 /// # Errors
 /// If there is no such engine, naming those there are, or it cannot be started.
-pub async fn launch(url: &str) -> Result<Box<dyn Target>> {
+pub async fn launch(url: &str, helper: &HelperProgram) -> Result<Box<dyn Target>> {
     let Some(local) = url.strip_prefix("local:") else {
         return given::target(url);
     };
@@ -99,7 +111,7 @@ pub async fn launch(url: &str) -> Result<Box<dyn Target>> {
         },
     };
     match LOCAL.iter().find(|local| local.name == name) {
-        Some(local) => (local.start)(nodes).await,
+        Some(local) => (local.start)(nodes, helper).await,
         None => misuse!("there is no local:{name}; there are {}", local_names().join(", ")),
     }
 }

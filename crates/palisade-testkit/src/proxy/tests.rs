@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use super::{Direction, Proxy, Weather};
-use crate::context::{bounded, eventually};
+use crate::bounded::{bounded, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing must come through.

@@ -5,6 +5,22 @@
 //! say what its successor knows, so that both a restart that is right and one that forgets what
 //! was granted can be made. [`ServerProcess`] is a server to be killed.
 //!
+//! ```
+//! use palisade_core::{Effect, Engine, Name};
+//! use palisade_testkit::proxy::{Proxy, Weather};
+//! use palisade_testkit::remote::{RemoteEngine, ServerOptions, serve};
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let proxy = Proxy::start(listener.local_addr()?).await?;
+//! tokio::spawn(serve(listener, ServerOptions::default()));
+//! let engine = RemoteEngine::connect(proxy.address(), "jobs").await?;
+//! proxy.set(Weather::CutAfterForwarding);
+//! let lost = engine.read(&Name::new("r")?, None).await.unwrap_err();
+//! assert_eq!(lost.effect(), Effect::Unknown);
+//! assert!(engine.read(&Name::new("r")?, None).await.is_ok());
+//! # anyhow::Ok(()) }).unwrap();
+//! ```
+//!
 //! | rule | where |
 //! |---|---|
 //! | a grant is never believed longer than the server honours it | `wire::Stamp` |

@@ -1,7 +1,5 @@
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -11,17 +9,17 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use super::{ServerOptions, serve};
-use crate::context::bounded;
+use crate::bounded::bounded;
 
 /// The server program: `palisade-remote [--listen ADDRESS] [--source NAME] [--epoch N]
 /// [--grace MILLISECONDS]`.
 ///
 /// Its first line on the standard output is its address. It ends when its standard input does, so
 /// that it cannot outlive whoever started it.
-pub fn main() -> ExitCode {
+pub fn main(arguments: impl Iterator<Item = String>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let outcome = runtime.context("no runtime").and_then(|runtime| {
-        let outcome = runtime.block_on(run(std::env::args().skip(1)));
+        let outcome = runtime.block_on(run(arguments));
         // A read of the standard input cannot be cancelled; waiting for it would be for ever.
         runtime.shutdown_background();
         outcome
@@ -78,17 +76,21 @@ impl ServerProcess {
     /// Starting a process takes longer than a step inside one.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Starts `program`, which calls [`main`], after `arguments` of its own.
+    /// Starts `program`, a command that calls [`main`] with what follows its own arguments; at
+    /// `listen`, if that matters.
     ///
     /// # Errors
     /// It cannot be started, or does not say where it listens.
     pub async fn start(
-        program: &Path,
-        arguments: impl IntoIterator<Item = OsString>,
+        program: std::process::Command,
+        listen: Option<SocketAddr>,
         options: &ServerOptions,
     ) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(arguments).args(["--epoch", &options.epoch.to_string()]);
+        let mut command = Command::from(program);
+        if let Some(listen) = listen {
+            command.args(["--listen", &listen.to_string()]);
+        }
+        command.args(["--epoch", &options.epoch.to_string()]);
         command.args(["--grace", &options.grace.as_millis().to_string()]);
         if let Some(source) = &options.source {
             command.args(["--source", source]);
@@ -98,7 +100,7 @@ impl ServerProcess {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("{} could not be started", program.display()))?;
+            .context("the server could not be started")?;
         let mut said = BufReader::new(child.stdout.take().context("no standard output")?).lines();
         let line = bounded(Self::PATIENCE, "the server's start", said.next_line()).await??;
         let line = line.context("the server ended without a word")?;

@@ -15,7 +15,7 @@ use crate::proxy::{Direction, Proxy, Weather};
 const CLIENTS: usize = 4;
 const TTL: Duration = Duration::from_millis(400);
 const LIMIT: Duration = Duration::from_millis(200);
-const TOOK: Duration = Duration::from_secs(5);
+const TOOK: Duration = Duration::from_secs(8);
 
 /// What one client saw of one turn.
 #[derive(Debug, Clone)]
@@ -46,13 +46,14 @@ fn weather(step: usize) -> Weather {
     all[step % all.len()]
 }
 
-/// Turns the weather of one proxy after the other. Some last longer than a TTL.
+/// Turns the weather of one proxy after the other.
 async fn make_weather(proxies: &[Proxy], end: BootInstant) {
     let mut step = 0;
     while SystemClock.now() < end {
         let proxy = &proxies[step % proxies.len()];
         proxy.set(weather(step / 2));
-        tokio::time::sleep(Duration::from_millis([40, 90, 20, 160][step % 4])).await;
+        tokio::time::sleep(Duration::from_millis([60, 150, 30, 260][step % 4])).await;
+        // Every third one lasts until the next round, which is longer than a TTL.
         if !step.is_multiple_of(3) {
             proxy.set(Weather::Clear);
         }
@@ -74,10 +75,13 @@ async fn add(client: &Client, guard: &MutexGuard) -> bool {
 
 async fn take_turns(client: &Client, turns: &Mutex<Vec<Turn>>, end: BootInstant) {
     let lock = client.mutex("lock").unwrap();
+    let mut work = [Duration::ZERO, TTL / 20, TTL * 2].into_iter().cycle();
     while SystemClock.now() < end {
         let asked = SystemClock.now();
         let Ok(Some(guard)) = lock.acquire_within(Duration::from_secs(1)).await else { continue };
         let (came, token) = (SystemClock.now(), guard.token());
+        // Long work is what a partition falls into.
+        let _ = tokio::time::timeout(work.next().unwrap_or_default(), guard.lost()).await;
         let written = add(client, &guard).await;
         let left = SystemClock.now().min(guard.deadline().unwrap_or(BootInstant::FAR_FUTURE));
         turns.lock().push(Turn { asked, came, left, token, written });
@@ -101,7 +105,7 @@ fn check(mut turns: Vec<Turn>, list: &str) {
         }
     }
     let written = turns.iter().filter(|turn| turn.written).count();
-    assert!(written >= 20, "hardly anyone got through: {written} of {}", turns.len());
+    assert!(written >= 5, "hardly anyone got through: {written} of {}", turns.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

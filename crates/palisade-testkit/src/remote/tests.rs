@@ -13,7 +13,8 @@ use tokio::sync::broadcast::Receiver;
 use tokio::task::AbortHandle;
 
 use super::{RemoteConfig, RemoteEngine, ServerOptions, serve};
-use crate::context::{bounded, eventually, name};
+use crate::bounded::{bounded, eventually};
+use crate::context::name;
 use crate::proxy::{Proxy, Weather};
 
 const PATIENCE: Duration = Duration::from_secs(10);

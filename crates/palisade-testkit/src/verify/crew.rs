@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,18 @@ use tokio::task::JoinHandle;
 use super::recorder::Recorder;
 use super::teller::{Listener, Teller, now};
 use super::worker::{self, Spec};
+use crate::HelperProgram;
+use crate::helper::Role;
 use crate::history::{Event, ProcessId};
-
-/// How a worker process is started: a program that calls [`super::worker_main`].
-#[derive(Debug, Clone)]
-pub struct WorkerProgram {
-    /// The program.
-    pub path: PathBuf,
-    /// What makes it a worker.
-    pub arguments: Vec<String>,
-}
+use crate::launch::Target;
+use crate::proxy::{Proxy, Weather};
 
 /// The workers of one kind, each replaced when it is killed.
 #[derive(Debug)]
 pub(super) struct Crew {
     /// `None` if workers live in this process, because the engine does.
-    program: Option<WorkerProgram>,
+    helper: Option<HelperProgram>,
+    target: Arc<dyn Target>,
     recorder: Arc<Recorder>,
     /// What new workers are told; the number is their own.
     orders: Spec,
@@ -41,6 +37,8 @@ pub(super) struct Crew {
 struct Member {
     process: ProcessId,
     body: Body,
+    /// Between it and the servers of the engine; they stay when it is replaced.
+    links: Vec<Proxy>,
 }
 
 #[derive(Debug)]
@@ -52,18 +50,29 @@ enum Body {
 impl Crew {
     /// Hires `count` workers.
     pub(super) async fn hire(
-        program: Option<WorkerProgram>,
+        helper: &HelperProgram,
+        target: Arc<dyn Target>,
         recorder: Arc<Recorder>,
         orders: Spec,
         count: usize,
     ) -> Result<Self> {
         let next = orders.process;
-        let mut crew = Self { program, recorder, orders, members: Vec::new(), next };
+        let helper = target.crosses_processes().then(|| helper.clone());
+        let mut crew = Self { helper, target, recorder, orders, members: Vec::new(), next };
         for _ in 0..count {
-            let member = crew.member().await?;
+            let links = crew.links().await?;
+            let member = crew.member(links).await?;
             crew.members.push(member);
         }
         Ok(crew)
+    }
+
+    async fn links(&self) -> Result<Vec<Proxy>> {
+        let mut links = Vec::new();
+        for endpoint in self.target.endpoints() {
+            links.push(Proxy::start_seeded(endpoint, self.orders.seed).await.context("no port for a proxy")?);
+        }
+        Ok(links)
     }
 
     /// How many there are.
@@ -76,30 +85,30 @@ impl Crew {
         self.members[member].process
     }
 
-    async fn member(&mut self) -> Result<Member> {
+    async fn member(&mut self, links: Vec<Proxy>) -> Result<Member> {
         let process = self.next;
         self.next += 1;
-        let spec = Spec { process, ..self.orders.clone() };
-        let Some(program) = &self.program else {
+        let via: Vec<SocketAddr> = links.iter().map(Proxy::address).collect();
+        let spec = Spec { process, url: self.target.url(&via), ..self.orders.clone() };
+        let Some(helper) = &self.helper else {
             let (stop, stopped) = watch::channel(false);
             let teller = Teller::new(process, Listener::Here(Arc::clone(&self.recorder)));
             let working = tokio::spawn(worker::work(spec, teller, stopped));
-            return Ok(Member { process, body: Body::Task { stop, working } });
+            return Ok(Member { process, body: Body::Task { stop, working }, links });
         };
-        let mut child = Command::new(&program.path)
-            .args(&program.arguments)
+        let mut child = Command::from(helper.command(Role::Worker))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("the worker {} could not be started", program.path.display()))?;
+            .with_context(|| format!("a worker could not be started from {}", helper.path.display()))?;
         let mut orders = child.stdin.take().context("a worker without standard input")?;
         let said = child.stdout.take().context("a worker without standard output")?;
         let listening = tokio::spawn(listen(said, Arc::clone(&self.recorder)));
         let mut line = serde_json::to_string(&spec)?;
         line.push('\n');
         orders.write_all(line.as_bytes()).await.context("a worker ended before it had its orders")?;
-        Ok(Member { process, body: Body::Process { child: Box::new(child), orders, listening } })
+        Ok(Member { process, body: Body::Process { child: Box::new(child), orders, listening }, links })
     }
 
     /// Kills a worker (kill −9) and hires another in its place. What it told is kept.
@@ -110,7 +119,8 @@ impl Crew {
         child.start_kill().context("a worker could not be killed")?;
         child.wait().await?;
         let process = self.members[member].process;
-        let next = self.member().await?;
+        let links = std::mem::take(&mut self.members[member].links);
+        let next = self.member(links).await?;
         let dead = std::mem::replace(&mut self.members[member], next);
         if let Body::Process { listening, .. } = dead.body {
             // The pipe ends with its last writer, so this does too.
@@ -118,6 +128,18 @@ impl Crew {
         }
         self.recorder.hear(Event::Died { process, at });
         Ok(())
+    }
+
+    /// Turns the weather between a worker and one of the servers.
+    pub(super) fn weather(&self, member: usize, server: usize, weather: Weather) {
+        if let Some(link) = self.members[member].links.get(server) {
+            link.set(weather);
+        }
+    }
+
+    /// To how many servers each worker speaks.
+    pub(super) fn servers(&self) -> usize {
+        self.members.first().map_or(0, |member| member.links.len())
     }
 
     /// Stops a worker, or lets it go on.

@@ -28,7 +28,6 @@ use anyhow::{Context, Result};
 use palisade::Client;
 use tokio::time::Instant;
 
-pub use self::crew::WorkerProgram;
 pub use self::outcome::{Outcome, Verdict};
 #[cfg(feature = "planted-bugs")]
 pub use self::planted::Bug;
@@ -65,7 +64,7 @@ pub struct Progress {
 /// If it could not be tried: no such engine, a fault that cannot be done to it, a worker that
 /// cannot be started. What is wrong with the engine itself is in the [`Outcome`].
 pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<Outcome> {
-    let target = launch(&settings.engine).await?;
+    let target: Arc<dyn Target> = launch(&settings.engine, &settings.helper).await?.into();
     let faults = faults(settings, &*target)?;
     if let Some(folder) = &settings.report {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -83,7 +82,11 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
     let (ran, problems) = run.trouble(progress).await?;
     let violations = run.close(problems).await?;
     let history = run.recorder.finish()?;
-    Outcome::judge(settings, &run.target.name(), &run.faults, history, violations, ran)
+    let outcome = Outcome::judge(settings, run.target.name(), &run.faults, history, violations, ran);
+    if let Some(folder) = &settings.report {
+        outcome.write(folder)?;
+    }
+    Ok(outcome)
 }
 
 /// Which faults are done: those asked for, or all that can be.
@@ -101,7 +104,7 @@ fn faults(settings: &Settings, target: &dyn Target) -> Result<Vec<FaultKind>> {
 
 struct Run<'a> {
     settings: &'a Settings,
-    target: Box<dyn Target>,
+    target: Arc<dyn Target>,
     faults: Vec<FaultKind>,
     recorder: Arc<Recorder>,
 }
@@ -124,14 +127,10 @@ impl Run<'_> {
         let start = Instant::now();
         let end = start + settings.duration;
         let bound = settings.progress_bound();
-        let calm = bound + settings.common_ttl() / 2;
-        let mut nemesis = Nemesis::new(
-            Arc::clone(&self.recorder),
-            settings.seed,
-            &self.faults,
-            settings.common_ttl(),
-            calm,
-        );
+        let ttl = settings.common_ttl();
+        let calm = bound + ttl / 2;
+        let mut nemesis =
+            Nemesis::new(self.recorder(), Arc::clone(&self.target), settings.seed, &self.faults, ttl, calm);
         let period = settings.lock_set_ttl() * Settings::LOCK_SET_PERIOD;
         let raging = async {
             tokio::try_join!(
@@ -159,7 +158,7 @@ impl Run<'_> {
         let settings = self.settings;
         let orders = Spec {
             process: first,
-            url: self.target.url(&[]),
+            url: String::new(),
             registers: settings.registers.clone(),
             namespace: self.namespace(),
             ttl_ms: millis(ttl),
@@ -169,13 +168,12 @@ impl Run<'_> {
             unhurried: !self.target.crosses_processes(),
             bug: settings.bug.clone(),
         };
-        let program = self.target.crosses_processes().then(|| settings.worker.clone());
-        Crew::hire(program, Arc::clone(&self.recorder), orders, count).await
+        Crew::hire(&settings.helper, Arc::clone(&self.target), self.recorder(), orders, count).await
     }
 
     /// Tells how far it is, and notes when the machine itself stood still.
     async fn watch_over(&self, start: Instant, progress: &dyn Fn(Progress)) -> std::convert::Infallible {
-        let mut stalls = stall::Stalls::new(Arc::clone(&self.recorder));
+        let mut stalls = stall::Stalls::new(self.recorder());
         let mut told = Instant::now();
         loop {
             stalls.tick().await;
@@ -200,7 +198,7 @@ impl Run<'_> {
             Some(url) => open(url, &namespace, ttl).await?,
             None => client.clone(),
         };
-        let teller = Teller::new(0, Listener::Here(Arc::clone(&self.recorder)));
+        let teller = Teller::new(0, Listener::Here(self.recorder()));
         let at = Station { client, registers, teller, ttl, cancels: false, unhurried: false };
         let mut workloads = settings.common_workloads();
         workloads.extend(settings.has_lock_set().then_some(Workload::LockSet));
@@ -214,6 +212,10 @@ impl Run<'_> {
         Ok(violations)
     }
 
+    fn recorder(&self) -> Arc<Recorder> {
+        Arc::clone(&self.recorder)
+    }
+
     /// Apart from whatever else uses the engine.
     fn namespace(&self) -> String {
         format!("palisade-verify-{}-{}", std::process::id(), self.settings.seed)
@@ -222,13 +224,13 @@ impl Run<'_> {
 
 async fn open(url: &str, namespace: &str, ttl: Duration) -> palisade::Result<Client> {
     // No call may take longer than a claim lasts: then it is time to give up anyway.
-    Client::builder()
-        .label("palisade verify")
-        .namespace(namespace)
-        .ttl(ttl)
-        .call_timeout(ttl)
-        .connect(url)
-        .await
+    let builder = Client::builder().label("palisade verify").namespace(namespace).ttl(ttl).call_timeout(ttl);
+    // A server of the testkit's own takes these by its URL.
+    let ours = url.starts_with("remote:");
+    let options =
+        if ours { format!("?namespace={namespace}&call-timeout={}", millis(ttl)) } else { String::new() };
+    let url = format!("{url}{options}");
+    crate::open(&url, builder).await
 }
 
 fn millis(time: Duration) -> u64 {

@@ -10,7 +10,9 @@ use super::crew::Crew;
 use super::recorder::Recorder;
 use super::station::Chance;
 use super::teller::now;
-use crate::history::{Event, FaultKind};
+use crate::history::{Event, FaultKind, ProcessId};
+use crate::launch::Target;
+use crate::proxy::{Direction, Weather};
 
 /// Does faults to a crew at random moments, with calm spells in between.
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub(super) struct Nemesis {
     ttl: Duration,
     /// How long a calm spell lasts: long enough for what must happen within its bound to show.
     calm: Duration,
+    target: Arc<dyn Target>,
     active: Vec<Active>,
     count: u64,
 }
@@ -30,12 +33,26 @@ pub(super) struct Nemesis {
 struct Active {
     fault: u64,
     heal_at: Instant,
-    member: usize,
+    what: Struck,
+}
+
+/// What a fault was done to, which is how it is healed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Struck {
+    /// A worker, stopped.
+    Worker(usize),
+    /// The line between a worker and a server.
+    Line { worker: usize, server: usize },
+    /// A server, stopped.
+    Stopped(usize),
+    /// A server, killed.
+    Killed(usize),
 }
 
 impl Nemesis {
     pub(super) fn new(
         recorder: Arc<Recorder>,
+        target: Arc<dyn Target>,
         seed: u64,
         kinds: &[FaultKind],
         ttl: Duration,
@@ -43,7 +60,8 @@ impl Nemesis {
     ) -> Self {
         // Futures are dropped by the workers themselves.
         let kinds = kinds.iter().copied().filter(|kind| *kind != FaultKind::Cancel).collect();
-        Self { recorder, chance: Chance::new(seed, 0), kinds, ttl, calm, active: Vec::new(), count: 0 }
+        let chance = Chance::new(seed, 0);
+        Self { recorder, chance, kinds, ttl, calm, target, active: Vec::new(), count: 0 }
     }
 
     /// Strikes until `end`, then heals everything.
@@ -51,11 +69,11 @@ impl Nemesis {
         while Instant::now() < end && !self.kinds.is_empty() && crew.len() > 0 {
             let storm = (Instant::now() + self.ttl * 8).min(end);
             self.storm(crew, storm).await?;
-            self.heal(crew, None)?;
+            self.heal(crew, None).await?;
             sleep_until((Instant::now() + self.calm).min(end)).await;
         }
         sleep_until(end).await;
-        self.heal(crew, None)
+        self.heal(crew, None).await
     }
 
     async fn storm(&mut self, crew: &mut Crew, end: Instant) -> Result<()> {
@@ -63,7 +81,7 @@ impl Nemesis {
         while strike_at < end {
             let next_heal = self.active.iter().map(|active| active.heal_at).min();
             sleep_until(next_heal.map_or(strike_at, |heal| heal.min(strike_at)).min(end)).await;
-            self.heal(crew, Some(Instant::now()))?;
+            self.heal(crew, Some(Instant::now())).await?;
             if Instant::now() >= strike_at {
                 self.strike(crew).await?;
                 strike_at = Instant::now() + self.ttl.mul_f64(0.1 + self.chance.fraction() * 0.7);
@@ -74,26 +92,102 @@ impl Nemesis {
 
     async fn strike(&mut self, crew: &mut Crew) -> Result<()> {
         let kind = self.kinds[self.chance.below(self.kinds.len() as u32) as usize];
-        let member = self.chance.below(crew.len() as u32) as usize;
-        // One fault at a time to each; a worker that is stopped already stays so.
-        if self.active.iter().any(|active| active.member == member) {
+        match kind {
+            FaultKind::Pause => self.pause(crew),
+            FaultKind::Kill => self.kill(crew).await,
+            FaultKind::Cut | FaultKind::Slow => {
+                self.line(crew, kind);
+                Ok(())
+            }
+            FaultKind::Restart => self.restart().await,
+            // No engine yet has a wall clock that counts; and workers drop futures themselves.
+            FaultKind::Clock | FaultKind::Cancel => Ok(()),
+        }
+    }
+
+    /// One of the workers, unless something is done to it already.
+    fn worker(&mut self, crew: &Crew) -> Option<usize> {
+        let worker = self.chance.below(crew.len() as u32) as usize;
+        let busy = self.active.iter().any(|active| match active.what {
+            Struck::Worker(other) | Struck::Line { worker: other, .. } => other == worker,
+            Struck::Stopped(_) | Struck::Killed(_) => false,
+        });
+        (!busy).then_some(worker)
+    }
+
+    fn pause(&mut self, crew: &Crew) -> Result<()> {
+        let Some(worker) = self.worker(crew) else { return Ok(()) };
+        let process = crew.process(worker);
+        self.strike_for_a_while(
+            FaultKind::Pause,
+            format!("worker {process}"),
+            Some(process),
+            Struck::Worker(worker),
+        );
+        crew.signal(worker, Signal::STOP)
+    }
+
+    async fn kill(&mut self, crew: &mut Crew) -> Result<()> {
+        let Some(worker) = self.worker(crew) else { return Ok(()) };
+        let process = crew.process(worker);
+        let fault = self.tell(FaultKind::Kill, format!("worker {process}"), Some(process));
+        crew.kill(worker).await?;
+        self.recorder.hear(Event::Healed { fault, at: now() });
+        Ok(())
+    }
+
+    /// Cuts or slows the line of a worker to one of the servers.
+    fn line(&mut self, crew: &Crew, kind: FaultKind) {
+        let Some(worker) = self.worker(crew) else { return };
+        let server = self.chance.below(crew.servers() as u32) as usize;
+        let moment = self.ttl.mul_f64(0.02 + self.chance.fraction() * 0.3);
+        let weather = match (kind, self.chance.below(6)) {
+            (FaultKind::Slow, 0..=3) => Weather::Delay { by: moment, jitter: moment },
+            (FaultKind::Slow, _) => Weather::Trickle { bytes: 40, every: Duration::from_millis(20) },
+            (_, 0) => Weather::Cut,
+            (_, 1) => Weather::Silent,
+            (_, 2) => Weather::OneWay(Direction::ToServer),
+            (_, 3) => Weather::OneWay(Direction::ToClient),
+            (_, 4) => Weather::Stranded,
+            _ => Weather::CutAfterForwarding,
+        };
+        let process = crew.process(worker);
+        let target = format!("worker {process}: {weather:?}");
+        self.strike_for_a_while(kind, target, Some(process), Struck::Line { worker, server });
+        crew.weather(worker, server, weather);
+    }
+
+    /// Stops a server for a while; kills it, if that can be outlived.
+    async fn restart(&mut self) -> Result<()> {
+        let target = Arc::clone(&self.target);
+        let server = self.chance.below(target.servers().len() as u32) as usize;
+        let busy =
+            |what: Struck| matches!(what, Struck::Stopped(other) | Struck::Killed(other) if other == server);
+        let Some(found) = target.servers().get(server) else { return Ok(()) };
+        if self.active.iter().any(|active| busy(active.what)) {
             return Ok(());
         }
-        match kind {
-            FaultKind::Pause => {
-                let fault = self.tell(kind, crew, member);
-                crew.signal(member, Signal::STOP)?;
-                let heal_at = Instant::now() + self.how_long();
-                self.active.push(Active { fault, heal_at, member });
-            }
-            FaultKind::Kill => {
-                let fault = self.tell(kind, crew, member);
-                crew.kill(member).await?;
-                self.recorder.hear(Event::Healed { fault, at: now() });
-            }
-            FaultKind::Cut | FaultKind::Slow | FaultKind::Clock | FaultKind::Restart | FaultKind::Cancel => {}
+        if target.outlives_kill() && self.chance.one_in(2) {
+            let what = format!("{} killed", found.name());
+            self.strike_for_a_while(FaultKind::Restart, what, None, Struck::Killed(server));
+            found.kill().await
+        } else {
+            let what = format!("{} stopped", found.name());
+            self.strike_for_a_while(FaultKind::Restart, what, None, Struck::Stopped(server));
+            found.stop().await
         }
-        Ok(())
+    }
+
+    fn strike_for_a_while(
+        &mut self,
+        kind: FaultKind,
+        target: String,
+        process: Option<ProcessId>,
+        what: Struck,
+    ) {
+        let fault = self.tell(kind, target, process);
+        let heal_at = Instant::now() + self.how_long();
+        self.active.push(Active { fault, heal_at, what });
     }
 
     /// Often short, often about a TTL, now and then long past it.
@@ -106,28 +200,25 @@ impl Nemesis {
         self.ttl.mul_f64(ttls)
     }
 
-    fn tell(&mut self, kind: FaultKind, crew: &Crew, member: usize) -> u64 {
-        let process = crew.process(member);
+    fn tell(&mut self, kind: FaultKind, target: String, process: Option<ProcessId>) -> u64 {
         self.count += 1;
-        let target = format!("worker {process}");
-        self.recorder.hear(Event::Fault {
-            fault: self.count,
-            at: now(),
-            kind,
-            target,
-            process: Some(process),
-        });
+        self.recorder.hear(Event::Fault { fault: self.count, at: now(), kind, target, process });
         self.count
     }
 
-    /// Heals what is due by `now`, or everything.
-    fn heal(&mut self, crew: &Crew, due: Option<Instant>) -> Result<()> {
-        let (healing, active) = std::mem::take(&mut self.active)
+    /// Heals what is due, or everything.
+    async fn heal(&mut self, crew: &Crew, due: Option<Instant>) -> Result<()> {
+        let (healing, active): (Vec<Active>, Vec<Active>) = std::mem::take(&mut self.active)
             .into_iter()
             .partition(|active| due.is_none_or(|due| active.heal_at <= due));
         self.active = active;
-        for active in healing as Vec<Active> {
-            crew.signal(active.member, Signal::CONT)?;
+        for active in healing {
+            match active.what {
+                Struck::Worker(worker) => crew.signal(worker, Signal::CONT)?,
+                Struck::Line { worker, server } => crew.weather(worker, server, Weather::Clear),
+                Struck::Stopped(server) => self.target.servers()[server].go_on().await?,
+                Struck::Killed(server) => self.target.servers()[server].start(false).await?,
+            }
             self.recorder.hear(Event::Healed { fault: active.fault, at: now() });
         }
         Ok(())

@@ -1,70 +1,221 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
-use std::fmt;
-
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::report::{self, Latency, Page};
 use super::settings::Settings;
-use crate::check::Violation;
-use crate::history::{FaultKind, History};
+use super::station::Dropped;
+use crate::check::linear::Budget;
+use crate::check::{self, Bounds, Findings, Spread, Violation};
+use crate::history::{Answer, FaultKind, History};
+
+pub use super::report::Verdict;
 
 /// What came of a run.
 #[derive(Debug)]
 pub struct Outcome {
+    /// Which engine was tried, without secrets.
+    pub engine: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The command that does it again.
+    pub command: String,
     /// What happened.
     pub history: History,
-    /// What must never be, and was.
-    pub violations: Vec<Violation>,
+    /// What the checkers say of it, and what was wrong with the run itself.
+    pub findings: Findings,
+    /// How often each fault was done.
+    pub faults: BTreeMap<FaultKind, usize>,
     /// For how long workers worked.
     pub ran: Duration,
 }
 
-/// In one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing was violated, and everything could be decided.
-    Passed,
-    /// Something was violated.
-    Violated,
-    /// Something could not be decided.
-    Undecided,
-}
-
 impl Outcome {
+    /// How long the search of one key may take. It takes milliseconds where all is well.
+    const BUDGET: Duration = Duration::from_mins(1);
+
+    /// Checks what happened; `violations` are what the run itself found.
     pub(super) fn judge(
-        _settings: &Settings,
-        _engine: &str,
-        _faults: &[FaultKind],
+        settings: &Settings,
+        engine: String,
+        faults: &[FaultKind],
         history: History,
         violations: Vec<Violation>,
         ran: Duration,
-    ) -> Result<Self> {
-        Ok(Self { history, violations, ran })
+    ) -> Self {
+        let linear = Budget { time: Self::BUDGET, ..Budget::default() };
+        let mut findings = check::all(&history, &Bounds { progress: settings.progress_bound(), linear });
+        findings.violations.extend(violations);
+        let faults = faults.iter().map(|kind| (*kind, count(&history, *kind))).collect();
+        let (seed, command) = (settings.seed, settings.command.clone());
+        Self { engine, seed, command, history, findings, faults, ran }
     }
-}
 
-impl Outcome {
     /// In one word.
     pub fn verdict(&self) -> Verdict {
-        if self.violations.is_empty() { Verdict::Passed } else { Verdict::Violated }
+        self.page(&[], &[]).verdict()
+    }
+
+    /// How many operations were answered and checked in each second of the run.
+    pub fn ops_per_second(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a run has far fewer than 2^52 operations")]
+        let answered = self.history.answered() as f64;
+        answered / self.ran.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// For programs.
     pub fn to_json(&self) -> Value {
-        json!({ "ops": self.history.answered(), "violations": self.violations })
+        let findings = &self.findings;
+        let by_kind: BTreeMap<&str, usize> =
+            self.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect();
+        json!({
+            "verdict": match self.verdict() {
+                Verdict::Passed => "passed",
+                Verdict::Violated => "violated",
+                Verdict::Undecided => "undecided",
+            },
+            "engine": self.engine,
+            "ops": self.history.answered(),
+            "ops_per_second": self.ops_per_second().round(),
+            "grants": findings.grants,
+            "faults": self.faults.values().sum::<usize>(),
+            "faults_by_kind": by_kind,
+            "violations": findings.violations,
+            "undecided": findings.undecided,
+            "lost_updates": findings.lost_updates,
+            "stale_refused": findings.stale_refused,
+            "seed": self.seed,
+            "command": self.command,
+            "seconds": self.ran.as_secs_f64(),
+            "waits": findings.waits,
+            "holds": findings.holds,
+            "takeovers": findings.takeovers,
+        })
     }
+
+    /// Writes `report.html` and `summary.json` into `folder`.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+        let write = |name: &str, text: String| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        let (facts, latencies) = (self.facts(), self.latencies());
+        write("report.html", report::render(&self.page(&facts, &latencies)))?;
+        write("summary.json", format!("{:#}\n", self.to_json()))
+    }
+
+    fn page<'a>(&'a self, facts: &'a [(String, String)], latencies: &'a [Latency]) -> Page<'a> {
+        Page {
+            title: "palisade verify",
+            engine: &self.engine,
+            history: &self.history,
+            violations: &self.findings.violations,
+            undecided: &self.findings.undecided,
+            facts,
+            latencies,
+            command: &self.command,
+            seed: self.seed,
+        }
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let findings = &self.findings;
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let mut facts = vec![
+            fact("Operations", self.history.answered().to_string()),
+            fact("Operations per second", format!("{:.0}", self.ops_per_second())),
+            fact("Grants", findings.grants.to_string()),
+            fact("Lost updates", findings.lost_updates.to_string()),
+            fact("Stale writes refused", findings.stale_refused.to_string()),
+        ];
+        facts.extend(
+            self.faults
+                .iter()
+                .map(|(kind, count)| fact(&format!("Faults: {}", kind.name()), count.to_string())),
+        );
+        facts
+    }
+
+    fn latencies(&self) -> Vec<Latency> {
+        let findings = &self.findings;
+        [
+            ("From asking to holding", findings.waits),
+            ("Held", findings.holds),
+            ("From a holder's death to the next grant", findings.takeovers),
+        ]
+        .into_iter()
+        .filter(|(_, spread)| spread.count > 0)
+        .map(|(what, spread)| latency(what, spread))
+        .collect()
+    }
+}
+
+fn latency(what: &str, spread: Spread) -> Latency {
+    Latency {
+        what: what.to_owned(),
+        count: spread.count,
+        p50: Duration::from_nanos(spread.p50),
+        p99: Duration::from_nanos(spread.p99),
+        max: Duration::from_nanos(spread.max),
+    }
+}
+
+/// How often a fault was done. Futures are dropped by the workers, who say so in their answers.
+fn count(history: &History, kind: FaultKind) -> usize {
+    if kind != FaultKind::Cancel {
+        return history.faults.iter().filter(|fault| fault.kind == kind).count();
+    }
+    let cancelled = |answer: &Answer| matches!(answer, Answer::Failed { reason } | Answer::Unknown { reason } if reason == Dropped::REASON);
+    history.ops.iter().filter(|op| cancelled(&op.answer)).count()
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
+        let findings = &self.findings;
+        match self.verdict() {
+            Verdict::Passed => writeln!(f, "nothing was violated")?,
+            Verdict::Violated => writeln!(f, "{} violations", findings.violations.len())?,
+            Verdict::Undecided => writeln!(f, "undecided")?,
+        }
+        for violation in findings.violations.iter().take(Self::SHOWN) {
+            writeln!(f, "  {} {}: {}", violation.checker, violation.key, violation.what)?;
+        }
+        if findings.violations.len() > Self::SHOWN {
+            writeln!(f, "  and {} more", findings.violations.len() - Self::SHOWN)?;
+        }
+        for undecided in &findings.undecided {
+            writeln!(f, "  undecided: {} {}: {}", undecided.checker, undecided.key, undecided.why)?;
+        }
+        writeln!(
             f,
-            "{:?} {} ops in {:?}: {:?}",
-            self.verdict(),
+            "{}: {} operations checked, {:.0} a second; {} grants; {} stale writes refused, {} updates lost",
+            self.engine,
             self.history.answered(),
-            self.ran,
-            self.violations
-        )
+            self.ops_per_second(),
+            findings.grants,
+            findings.stale_refused,
+            findings.lost_updates
+        )?;
+        let faults: Vec<String> =
+            self.faults.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
+        let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
+        let takeover = Duration::from_nanos(findings.takeovers.p99);
+        writeln!(
+            f,
+            "faults: {faults}; after a holder's death the next came in within {takeover:.1?} (99 of 100)"
+        )?;
+        write!(f, "again: {}", self.command)
     }
+}
+
+impl Outcome {
+    /// How many violations are printed; the report has all.
+    const SHOWN: usize = 10;
 }

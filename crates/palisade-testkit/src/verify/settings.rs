@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::crew::WorkerProgram;
 use super::workload::Workload;
+use crate::HelperProgram;
 use crate::history::FaultKind;
 
 /// What to verify, and how.
@@ -24,8 +24,8 @@ pub struct Settings {
     pub ttl: Option<Duration>,
     /// Where to write the history, the report and the summary; a folder.
     pub report: Option<PathBuf>,
-    /// How worker processes are started.
-    pub worker: WorkerProgram,
+    /// What worker processes are started from.
+    pub helper: HelperProgram,
     /// The command that does this again, for the report.
     pub command: String,
     /// A bug for the workers to suffer from, in builds that have bugs planted.

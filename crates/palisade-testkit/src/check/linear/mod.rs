@@ -35,6 +35,13 @@ pub trait Model {
     /// Whether a step leaves every state as it is in which it is possible.
     fn is_read(&self, step: &Self::Step) -> bool;
 
+    /// Whether a step is possible neither in this state nor in any that can follow. May say no
+    /// when in doubt.
+    fn is_too_late(&self, state: &Self::State, step: &Self::Step) -> bool {
+        let _ = (state, step);
+        false
+    }
+
     /// A state, in words.
     fn state_in_words(&self, state: &Self::State) -> String;
 

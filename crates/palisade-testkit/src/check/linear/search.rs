@@ -161,7 +161,8 @@ impl<'m, M: Model> Search<'m, M> {
                     self.furthest = Some(due);
                 }
             }
-            match self.next(cursor, due, due_at) {
+            let hopeless = matches!(cursor, Cursor::Reads) && self.is_hopeless(due_at);
+            match if hopeless { None } else { self.next(cursor, due, due_at) } {
                 Some(next) => {
                     self.order(next);
                     cursor = Cursor::Reads;
@@ -231,6 +232,18 @@ impl<'m, M: Model> Search<'m, M> {
                 Cursor::Open(_) => return None,
             };
         }
+    }
+
+    /// Whether something that was called before the next answer is due has missed its time.
+    fn is_hopeless(&self, due_at: u32) -> bool {
+        let mut op = self.calls.first();
+        while let Some(candidate) = op.filter(|op| self.calls_at[*op as usize] < due_at) {
+            if self.model.is_too_late(&self.state, &self.ops[candidate as usize].step) {
+                return true;
+            }
+            op = self.calls.after(candidate);
+        }
+        false
     }
 
     /// An answered read that is possible and tells nothing new. One that is told a version which

@@ -7,6 +7,8 @@ use crate::history::{Answer, Call, Op};
 pub(crate) struct Kv<'h> {
     /// All values that were read, sorted.
     seen: Vec<&'h str>,
+    /// Whether anyone put a value, after which it no longer begins as it did.
+    puts: bool,
 }
 
 /// A step of a [`Kv`].
@@ -32,7 +34,8 @@ impl<'h> Kv<'h> {
             .collect();
         seen.sort_unstable();
         seen.dedup();
-        Self { seen }
+        let puts = ops.iter().any(|op| matches!(op.call, Call::Write { .. }));
+        Self { seen, puts }
     }
 
     /// Whether a step in doubt that leads to `state` could matter. If nobody read anything that
@@ -77,6 +80,10 @@ impl<'h> Model for Kv<'h> {
                 Some([state, value].concat()).filter(|after| answered || self.matters(after))
             }
         }
+    }
+
+    fn is_too_late(&self, state: &String, step: &Self::Step) -> bool {
+        matches!(step, KvStep::Get(value) if !self.puts && !value.starts_with(state.as_str()))
     }
 
     fn is_read(&self, step: &Self::Step) -> bool {

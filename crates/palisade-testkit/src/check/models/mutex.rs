@@ -87,6 +87,10 @@ impl Model for FencedMutex {
         }
     }
 
+    fn is_too_late(&self, (_, greatest): &Self::State, step: &LockStep) -> bool {
+        matches!(step, LockStep::Acquire { token: Some(token), .. } if token <= greatest)
+    }
+
     fn is_read(&self, _: &LockStep) -> bool {
         false
     }

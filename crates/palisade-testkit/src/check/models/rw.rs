@@ -20,13 +20,17 @@ pub(crate) struct RwState {
 }
 
 impl RwState {
+    /// A new token is greater than this.
+    fn floor(&self, mode: HoldMode) -> u64 {
+        if mode == HoldMode::Shared { self.written } else { self.greatest }
+    }
+
     fn enter(&self, who: Who, mode: HoldMode, token: Option<u64>) -> Option<Self> {
         let shared = mode == HoldMode::Shared;
         if self.writer.is_some() || (!shared && !self.readers.is_empty()) {
             return None;
         }
-        let floor = if shared { self.written } else { self.greatest };
-        if token.is_some_and(|token| token <= floor) {
+        if token.is_some_and(|token| token <= self.floor(mode)) {
             return None;
         }
         let mut after = self.clone();
@@ -64,6 +68,13 @@ impl Model for Rw {
         match *step {
             LockStep::Acquire { who, mode, token, .. } => state.enter(who, mode, token),
             LockStep::Release { who, .. } => state.leave(who),
+        }
+    }
+
+    fn is_too_late(&self, state: &RwState, step: &LockStep) -> bool {
+        match *step {
+            LockStep::Acquire { mode, token: Some(token), .. } => token <= state.floor(mode),
+            _ => false,
         }
     }
 

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::marker::PhantomData;
 
 use palisade_core::Token;
@@ -77,9 +78,49 @@ pub(crate) struct VersionedState<'h> {
 }
 
 impl<'h> Versioned<'h> {
-    /// The steps among `ops`.
+    /// The steps among `ops`, without those in doubt that nobody can have noticed.
     pub(crate) fn steps(ops: &[&'h Op]) -> Vec<Timed<VersionedStep<'h>>> {
-        ops.iter().filter_map(|op| Some(timed(op, step(op)?))).collect()
+        let mut steps: Vec<_> = ops.iter().filter_map(|op| Some(timed(op, step(op)?))).collect();
+        let noticed = Noticed::of(&steps);
+        steps.retain(|timed| match timed.step {
+            VersionedStep::Write { value, answered: false, .. } => {
+                noticed.nameless || noticed.values.contains(value)
+            }
+            _ => true,
+        });
+        steps
+    }
+}
+
+/// By what a write in doubt is noticed.
+#[derive(Debug, Default)]
+struct Noticed<'h> {
+    /// The values that were read.
+    values: HashSet<&'h str>,
+    /// Whether anyone met a version that no answered write made, or may have.
+    nameless: bool,
+}
+
+impl<'h> Noticed<'h> {
+    fn of(steps: &[Timed<VersionedStep<'h>>]) -> Self {
+        let made = steps.iter().filter_map(|timed| match timed.step {
+            VersionedStep::Write { made, .. } => made,
+            _ => None,
+        });
+        let made: HashSet<u64> = made.chain([0]).collect();
+        let mut noticed = Self::default();
+        for timed in steps {
+            let nameless = |version: Option<u64>| version.is_some_and(|version| !made.contains(&version));
+            match timed.step {
+                // Whose version it was shows by its value.
+                VersionedStep::Read { value, .. } => noticed.values.extend(value),
+                VersionedStep::Write { expected, .. } => noticed.nameless |= nameless(expected),
+                VersionedStep::Refused { expected, found, .. } => {
+                    noticed.nameless |= nameless(expected) || nameless(found) || found.is_none();
+                }
+            }
+        }
+        noticed
     }
 }
 
@@ -129,6 +170,16 @@ impl<'h> Model for Versioned<'h> {
                 let as_expected = expected.is_some_and(|expected| version == Version::Is(expected));
                 (stale || !as_expected).then_some(VersionedState { version, ..*state })
             }
+        }
+    }
+
+    fn is_too_late(&self, state: &Self::State, step: &Self::Step) -> bool {
+        let (Version::Is(least) | Version::AtLeast(least)) = state.version;
+        match *step {
+            VersionedStep::Read { version: Some(seen), .. }
+            | VersionedStep::Refused { found: Some(seen), .. } => seen < least,
+            VersionedStep::Write { made: Some(made), .. } => made <= least,
+            _ => false,
         }
     }
 

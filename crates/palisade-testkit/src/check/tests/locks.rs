@@ -197,12 +197,12 @@ impl World {
     }
 
     fn try_in(&mut self, op: OpId, mode: HoldMode) -> Doing {
-        let taken = |slot: u32| self.inside.values().any(|inside| inside.slot == Some(slot));
+        let is_taken = |slot: u32| self.inside.values().any(|inside| inside.slot == Some(slot));
         let (fits, slot) = match mode {
             HoldMode::Exclusive => (self.inside.is_empty(), None),
             HoldMode::Shared => (self.inside.values().all(|inside| inside.mode == HoldMode::Shared), None),
             HoldMode::Slot(of) => {
-                let slot = (0..of).find(|slot| !taken(*slot));
+                let slot = (0..of).find(|slot| !is_taken(*slot));
                 (slot.is_some(), slot)
             }
         };
@@ -210,8 +210,8 @@ impl World {
             return Doing::Waiting { op, mode };
         }
         self.tokens += 1 + self.random.below(2) as u64;
-        let (token, deadline) = (self.tokens, self.now + TTL);
-        self.inside.insert(op, Inside { mode, slot, token, deadline, abandoned: false });
+        let inside = Inside { mode, slot, token: self.tokens, deadline: self.now + TTL, abandoned: false };
+        self.inside.insert(op, inside);
         Doing::LetIn { op }
     }
 

@@ -8,6 +8,9 @@ mod locks;
 mod mutate;
 mod random;
 mod registers;
+mod script;
+mod size;
+mod sweeps;
 
 use std::time::Duration;
 

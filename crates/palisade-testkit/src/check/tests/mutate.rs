@@ -83,6 +83,7 @@ pub(super) fn overlap(events: &[Event], random: &mut Random) -> Option<Vec<Event
         .zip(holds.iter().skip(1))
         .filter(|(first, second)| second.asked < first.from && first.from + 1 < first.until)
         .filter(|(first, second)| first.until < second.from)
+        .filter(|(first, second)| first.mode == HoldMode::Exclusive && second.mode == HoldMode::Exclusive)
         .collect();
     let (first, second) = random.pick(&pairs)?;
     Some(answered(events, second.op, |at, _| *at = first.from + 1))
@@ -147,11 +148,8 @@ fn invented_read(events: &[Event], random: &mut Random) -> Option<Vec<Event>> {
 fn lost_write(events: &[Event], _: &mut Random) -> Option<Vec<Event>> {
     let mut written: HashMap<&str, Vec<OpId>> = HashMap::new();
     for event in events {
-        match event {
-            Event::Call { op, call: Call::Write { value, .. } | Call::Cas { to: value, .. }, .. } => {
-                written.entry(value).or_default().push(*op);
-            }
-            _ => {}
+        if let Event::Call { op, call: Call::Write { value, .. } | Call::Cas { to: value, .. }, .. } = event {
+            written.entry(value).or_default().push(*op);
         }
     }
     let victim = events.iter().find_map(|event| match event {

@@ -19,7 +19,7 @@ pub(super) enum Style {
 }
 
 #[derive(Debug, Default)]
-struct Cell {
+struct Store {
     value: Option<String>,
     version: u64,
 }
@@ -33,7 +33,7 @@ enum Doing {
 /// Makes a clean history; of a hundred operations `doubtful` have no answer.
 pub(super) fn clean(style: Style, processes: usize, ops: usize, doubtful: usize, seed: u64) -> Vec<Event> {
     let mut random = Random::new(seed);
-    let mut cell = Cell::default();
+    let mut store = Store::default();
     let mut doing: Vec<(ProcessId, Doing)> =
         (0..processes).map(|process| (process as ProcessId, Doing::Nothing)).collect();
     let mut born = processes as ProcessId;
@@ -42,13 +42,13 @@ pub(super) fn clean(style: Style, processes: usize, ops: usize, doubtful: usize,
     while (asked as usize) < ops || doing.iter().any(|(_, doing)| !matches!(doing, Doing::Nothing)) {
         at += 1;
         if random.percent(3) && !ghosts.is_empty() {
-            cell.apply(&ghosts.swap_remove(random.below(ghosts.len())), &mut random);
+            store.apply(&ghosts.swap_remove(random.below(ghosts.len())), &mut random);
         }
         let (process, doing) = &mut doing[random.below(processes)];
         *doing = match std::mem::replace(doing, Doing::Nothing) {
             Doing::Nothing if (asked as usize) < ops => {
                 asked += 1;
-                let call = call(style, &cell, &mut random, asked);
+                let call = call(style, &store, &mut random, asked);
                 events.push(Event::Call {
                     op: asked,
                     process: *process,
@@ -65,7 +65,7 @@ pub(super) fn clean(style: Style, processes: usize, ops: usize, doubtful: usize,
                 born += 1;
                 Doing::Nothing
             }
-            Doing::Asked(op, call) => Doing::Done(op, cell.apply(&call, &mut random)),
+            Doing::Asked(op, call) => Doing::Done(op, store.apply(&call, &mut random)),
             Doing::Done(op, answer) => {
                 events.push(Event::Return { op, at, answer });
                 Doing::Nothing
@@ -75,24 +75,24 @@ pub(super) fn clean(style: Style, processes: usize, ops: usize, doubtful: usize,
     events
 }
 
-fn call(style: Style, cell: &Cell, random: &mut Random, number: u64) -> Call {
+fn call(style: Style, store: &Store, random: &mut Random, number: u64) -> Call {
     let small = |random: &mut Random| random.below(5).to_string();
     match (style, random.below(3)) {
         (_, 0) => Call::Read,
         (Style::Register, 1) => Call::Write { value: small(random), version: None, token: None },
         (Style::Register, _) => Call::Cas { from: small(random), to: small(random) },
-        (Style::Kv, 1) if random.percent(10) => {
+        (Style::Kv, 1) if random.percent(5) => {
             Call::Write { value: format!("{number} "), version: None, token: None }
         }
         (Style::Kv, _) => Call::Append { value: format!("{number} ") },
         (Style::Versioned, kind) => {
-            let guess = cell.version.saturating_sub(u64::from(random.percent(20)));
+            let guess = store.version.saturating_sub(u64::from(random.percent(20)));
             Call::Write { value: number.to_string(), version: (kind == 1).then_some(guess), token: None }
         }
     }
 }
 
-impl Cell {
+impl Store {
     fn apply(&mut self, call: &Call, random: &mut Random) -> Answer {
         match call {
             Call::Write { version: Some(version), .. } if *version != self.version => {

@@ -58,3 +58,6 @@ impl History {
         Ok((history, format))
     }
 }
+
+#[cfg(test)]
+mod tests;

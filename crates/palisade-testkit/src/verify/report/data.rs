@@ -2,9 +2,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::sample;
 use super::scene::{Scene, is_momentary};
 use super::text::{count, json, shown, thousands};
+use super::{overview, sample};
 use crate::history::{Answer, Call, Ended, FaultKind, Hold, HoldMode, Op};
 
 /// No more holds are embedded.
@@ -66,6 +66,16 @@ impl Data {
         fault_rows(&mut out, scene, &faults);
         violations(&mut out, scene, listed);
         density(&mut out, scene);
+        if holds.len() < scene.holds.len() {
+            // So that a gap between sampled holds is not taken for a time in which nobody held.
+            let digits =
+                |levels: Vec<u8>| levels.iter().map(|level| char::from(b'0' + level)).collect::<String>();
+            column(
+                &mut out,
+                ",\"busy\"",
+                overview::busy(scene).into_iter().map(|levels| json(&digits(levels))),
+            );
+        }
         out.push('}');
         let parts = [
             (holds.len(), scene.holds.len(), "holds"),
@@ -94,8 +104,8 @@ fn notice(parts: &[(usize, usize, &str)]) -> String {
         .collect();
     format!(
         "<p class=\"note sampled\">To keep this page small, the picture shows {}. What touches a violation is \
-         chosen first, then what touches a fault or did not end with a release, then what is long; the rest is \
-         sampled evenly. Counts, verdict and the strip of grants above the picture are complete.</p>",
+         chosen first, then what is long or of a key that was seldom held, then, as far as there is room, what \
+         touches a fault or did not end with a release; the rest is sampled evenly. Counts, verdict and the strip of grants above the picture are complete.</p>",
         list.join(", ")
     )
 }
@@ -143,7 +153,7 @@ fn op_columns(out: &mut String, scene: &Scene<'_>, places: &[usize]) {
     column(out, ",\"proc\"", ops().map(|op| number(op.process)));
     let mut before = 0;
     column(out, ",\"at\"", ops().map(|op| at(op) - std::mem::replace(&mut before, at(op))));
-    column(out, ",\"len\"", ops().map(|op| op.end.map_or(0, |end| scene.micros(end) - at(op))));
+    column(out, ",\"len\"", ops().map(|op| op.end.map_or(0, |end| scene.micros(end).saturating_sub(at(op)))));
     column(out, ",\"call\"", ops().map(|op| call(&op.call)));
     column(out, ",\"answer\"", ops().map(|op| answer(&op.answer)));
     column(out, ",\"op\"", ops().map(|op| number(op.id)));
@@ -181,9 +191,9 @@ fn violations(out: &mut String, scene: &Scene<'_>, listed: usize) {
 fn density(out: &mut String, scene: &Scene<'_>) {
     let span = scene.micros(scene.end);
     let steps = [1, 2, 5].into_iter().cycle().zip((0..).flat_map(|power| [power; 3]));
-    let widths = steps.map(|(digit, power)| digit * 10_u64.pow(power));
+    let mut widths = steps.map(|(digit, power)| digit * 10_u64.pow(power));
     // Never finer than a millisecond: below that a bucket holds one grant or none.
-    let width = widths.skip_while(|width| *width < 1_000 || span / width >= BUCKETS).next().unwrap_or(span);
+    let width = widths.find(|width| *width >= 1_000 && span / width < BUCKETS).unwrap_or(span);
     let buckets = usize::try_from(span / width).unwrap_or(0) + 1;
     let mut counts = vec![vec![0_u32; buckets]; scene.workloads.len()];
     for hold in &scene.holds {

@@ -102,7 +102,7 @@ fn faults(out: &mut String, scene: &Scene<'_>) {
 }
 
 /// How busy each lane was in each column: 0 for not at all, 3 for most of the time.
-fn busy(scene: &Scene<'_>) -> Vec<Vec<u8>> {
+pub(super) fn busy(scene: &Scene<'_>) -> Vec<Vec<u8>> {
     let width = (scene.micros(scene.end) / COLUMNS as u64).max(1);
     let mut held = vec![vec![0_u64; COLUMNS]; scene.lanes.len()];
     for hold in &scene.holds {

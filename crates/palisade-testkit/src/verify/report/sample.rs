@@ -1,8 +1,9 @@
 //! Which of many things are drawn, when not all can be.
 
-/// Chooses at most `limit` things, in order, by their ranks: those of a lower rank all before the
-/// first of a higher one, and evenly spread over those of the rank that does not fit any more.
-/// A thing without a rank is never chosen.
+/// Chooses at most `limit` things, in order, by their ranks: of rank 0 all that fit, of each other
+/// rank all that fit into three quarters of the space that is left, so that the ranks after it are
+/// not left out altogether. What is chosen of a rank that does not fit is evenly spread. A thing
+/// without a rank is never chosen.
 pub(super) fn choose(ranks: &[Option<u8>], limit: usize) -> Vec<usize> {
     let mut by_rank: Vec<Vec<usize>> = Vec::new();
     for (place, rank) in ranks.iter().enumerate() {
@@ -13,9 +14,12 @@ pub(super) fn choose(ranks: &[Option<u8>], limit: usize) -> Vec<usize> {
         by_rank[rank].push(place);
     }
     let mut chosen = Vec::new();
-    for places in by_rank {
+    let mut later: usize = by_rank.iter().map(Vec::len).sum();
+    for (rank, places) in by_rank.iter().enumerate() {
+        later -= places.len();
         let left = limit - chosen.len();
-        chosen.extend(evenly(&places, left));
+        let reserved = if rank == 0 { 0 } else { later.min(left / 4) };
+        chosen.extend(evenly(places, left - reserved));
     }
     chosen.sort_unstable();
     chosen
@@ -45,6 +49,17 @@ mod tests {
         assert_eq!(chosen.len(), 12);
         assert!(chosen.contains(&50) && chosen.contains(&51), "{chosen:?}");
         assert!(chosen[0] == 0 && chosen[11] > 85, "{chosen:?}");
+    }
+
+    #[test]
+    fn no_rank_leaves_out_the_later_ones_altogether() {
+        let mut ranks = vec![Some(1); 100];
+        ranks.extend([Some(2); 100]);
+        let chosen = choose(&ranks, 40);
+        assert_eq!(chosen.iter().filter(|place| **place < 100).count(), 30);
+        assert_eq!(chosen.len(), 40);
+        let few: Vec<Option<u8>> = [[Some(1); 100].as_slice(), &[Some(2); 2]].concat();
+        assert_eq!(choose(&few, 40).len(), 40, "and nothing is reserved for nobody");
     }
 
     #[test]

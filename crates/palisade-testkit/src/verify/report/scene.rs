@@ -10,6 +10,8 @@ use crate::history::{Answer, Call, Ended, FaultKind, FaultSpan, History, Hold, N
 const LANES: usize = 300;
 /// A lane has no more rows for holds that overlap; what does not fit is drawn in the last.
 const ROWS: usize = 12;
+/// The holds of a key that was not held more often are all worth drawing.
+const SELDOM: usize = 40;
 /// No more workloads are told apart; the last stands for all others.
 const WORKLOADS: usize = 12;
 
@@ -106,8 +108,9 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// How much each hold deserves to be drawn: 0 for what touches a violation, 1 for what touches
-    /// a fault or did not end with a release, 2 for what is long, 3 for the rest; none without a lane.
+    /// How much each hold deserves to be drawn: 0 for what touches a violation, 1 for what is long or
+    /// of a key that was seldom held, which never are many, 2 for what touches a fault or did not end
+    /// with a release, 3 for the rest; none without a lane.
     pub(super) fn hold_ranks(&self) -> Vec<Option<u8>> {
         let shown: HashSet<OpId> =
             self.violations.iter().flat_map(|violation| &violation.ops).copied().collect();
@@ -117,17 +120,19 @@ impl<'a> Scene<'a> {
         }
         let edges = Edges::new(&self.history.faults);
         let long = (self.end - self.start) / 200;
-        let rank = |hold: &Hold| {
+        let mut times = vec![0_usize; self.lanes.len()];
+        self.holds.iter().filter_map(|hold| self.lane(&hold.key)).for_each(|lane| times[lane] += 1);
+        let rank = |hold: &Hold, times: usize| {
             let violated = |times: &BTreeSet<Nanos>| times.range(hold.from..=hold.until).next().is_some();
             if shown.contains(&hold.op) || moments.get(&*hold.key).is_some_and(violated) {
                 0
-            } else if hold.ended != Ended::Released || edges.touch(hold) {
+            } else if times <= SELDOM || hold.until.saturating_sub(hold.asked) >= long {
                 1
             } else {
-                3 - u8::from(hold.until - hold.asked >= long)
+                3 - u8::from(hold.ended != Ended::Released || edges.touch(hold))
             }
         };
-        self.holds.iter().map(|hold| self.lane(&hold.key).map(|_| rank(hold))).collect()
+        self.holds.iter().map(|hold| self.lane(&hold.key).map(|lane| rank(hold, times[lane]))).collect()
     }
 
     /// How much each operation that is no hold deserves to be drawn: 0 for what shows a violation, 1
@@ -180,7 +185,7 @@ fn bounds(history: &History) -> (Nanos, Nanos) {
         return (first, ends.max().unwrap_or(first).max(first));
     }
     let first = faults.first().map_or(first, |fault| fault.from.min(first));
-    (first, ends.max().unwrap_or(last).max(last))
+    (first, ends.max().unwrap_or(last).max(last).max(first))
 }
 
 /// How many keys there are, and those that get a lane, in the order of lanes.
@@ -247,7 +252,8 @@ impl Edges {
 
     /// Whether one lies between asking for a hold and its end.
     fn touch(&self, hold: &Hold) -> bool {
-        let within = |times: &BTreeSet<Nanos>| times.range(hold.asked..=hold.until).next().is_some();
+        let within =
+            |times: &BTreeSet<Nanos>| times.range(hold.asked.min(hold.until)..=hold.until).next().is_some();
         within(&self.everyone) || self.of_process.get(&hold.process).is_some_and(within)
     }
 }

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(duration(Duration::from_micros(1_250)), "1.25 ms");
         assert_eq!(duration(Duration::from_secs(90)), "90.0 s");
         assert_eq!(duration(Duration::from_secs(123)), "2 min 3 s");
-        assert_eq!(duration(Duration::from_secs(120)), "2 min");
+        assert_eq!(duration(Duration::from_mins(2)), "2 min");
     }
 
     #[test]

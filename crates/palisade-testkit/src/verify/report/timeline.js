@@ -63,7 +63,7 @@
   }
   function colours() {
     const style = getComputedStyle(document.documentElement);
-    for (const name of ['card', 'ink', 'soft', 'faint', 'line', 'band', 'bad', 'accent', 'fault', 'unknown', 'stall', 'good']) {
+    for (const name of ['card', 'ink', 'soft', 'faint', 'line', 'band', 'bad', 'accent', 'fault', 'on-fault', 'unknown', 'stall', 'good']) {
       colour[name] = style.getPropertyValue('--' + name).trim();
     }
     colour.who = Array.from({ length: 10 }, (_, i) => style.getPropertyValue('--w' + i).trim());
@@ -156,7 +156,7 @@
         if (right < gutter - 2 || left > width) continue;
         pen.fillStyle = colour.fault; pen.globalAlpha = f[3] > f[2] ? .75 : 1;
         pen.fillRect(left, y + 3, Math.max(1.5, right - left), lane.h - 6); pen.globalAlpha = 1;
-        if (right - left > 60) label(f[4], left, right, y + lane.h / 2);
+        if (right - left > 60) label(f[4], left, right, y + lane.h / 2, colour['on-fault']);
       }
     },
     worker(lane, y) {
@@ -172,6 +172,7 @@
       }
     },
     key(lane, y) {
+      if (data.busy) drawBusy(data.busy[lane.k], y, lane.h);
       const last = [];
       for (const i of holdsOf[lane.k]) {
         const from = H.from[i], until = from + H.len[i];
@@ -198,10 +199,20 @@
       }
     },
   };
-  function label(words, left, right, y) {
+  // Where holds are sampled: how much of the time the key was held, all holds counted.
+  function drawBusy(levels, y, h) {
+    const step = SPAN / levels.length;
+    pen.fillStyle = colour.who[0];
+    for (let i = Math.max(0, Math.floor(view[0] / step)); i < levels.length && i * step < view[1]; i++) {
+      if (levels[i] === '0') continue;
+      pen.globalAlpha = .07 * Number(levels[i]); pen.fillRect(x(i * step), y, x((i + 1) * step) - x(i * step), h - 1);
+    }
+    pen.globalAlpha = 1;
+  }
+  function label(words, left, right, y, fill) {
     left = Math.max(left, gutter); right = Math.min(right, width);
     pen.font = '600 10px system-ui, sans-serif';
-    if (pen.measureText(words).width + 6 <= right - left) text(words, left + 4, y + .5, colour.card, pen.font);
+    if (pen.measureText(words).width + 6 <= right - left) text(words, left + 4, y + .5, fill || colour.card, pen.font);
   }
   function cross(px, y, ink) {
     pen.strokeStyle = ink; pen.lineWidth = 1.5; pen.beginPath();

@@ -1,6 +1,7 @@
+use super::Workload;
 use super::locks::{acquire, give_back, keep};
 use super::registers::refused;
-use super::{Workload, data_of};
+use crate::check::register_of;
 use crate::history::{Answer, Call};
 use crate::verify::station::{Chance, Station};
 
@@ -10,7 +11,7 @@ use crate::verify::station::{Chance, Station};
 /// What is read is what the fence was opened on, and what is written carries the token.
 pub(super) async fn round(at: &Station, chance: &mut Chance, key: &str) {
     let Some((hold, guard)) = acquire(Workload::LockSet, at, chance, key).await else { return };
-    let data = data_of(key);
+    let data = register_of(key);
     let Ok(register) = at.registers.register(&data) else { return };
     let element = at.teller.unique();
     let add = at.teller.call(&data, Call::Add { element: element.clone() });

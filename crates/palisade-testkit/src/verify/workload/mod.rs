@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::station::{Chance, Station};
+use crate::check::register_of;
 
 /// What workers do to an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -74,7 +75,7 @@ impl Workload {
     /// The keys of all its registers.
     pub(super) fn registers(self) -> Vec<String> {
         match self {
-            Self::Fence | Self::LockSet => self.resources().iter().map(|key| data_of(key)).collect(),
+            Self::Fence | Self::LockSet => self.resources().iter().map(|key| register_of(key)).collect(),
             Self::Register => (0..self.keys()).map(|number| format!("{}/{number}", self.name())).collect(),
             _ => Vec::new(),
         }
@@ -105,11 +106,6 @@ impl Workload {
             Self::LockSet => lock_set::round(at, chance, &key).await,
         }
     }
-}
-
-/// The register whose writes the lock `key` protects.
-pub(crate) fn data_of(key: &str) -> String {
-    format!("{key}#data")
 }
 
 impl fmt::Display for Workload {

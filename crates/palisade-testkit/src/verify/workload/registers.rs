@@ -1,8 +1,9 @@
 use bytes::Bytes;
 use palisade::{Condition, Effect, Error, Stale, Written};
 
+use super::Workload;
 use super::locks::{acquire, give_back, keep};
-use super::{Workload, data_of};
+use crate::check::register_of;
 use crate::history::{Answer, Call};
 use crate::verify::station::{Chance, Dropped, Station};
 
@@ -12,7 +13,7 @@ use crate::verify::station::{Chance, Dropped, Station};
 /// if anyone came after.
 pub(super) async fn fenced_round(at: &Station, chance: &mut Chance, key: &str) {
     let Some((hold, guard)) = acquire(Workload::Fence, at, chance, key).await else { return };
-    let data = data_of(key);
+    let data = register_of(key);
     let Ok(register) = at.registers.register(&data) else { return };
     let read = at.teller.call(&data, Call::Read);
     match register.fenced(&guard).await {

@@ -1,0 +1,53 @@
+//! Bugs of other libraries: each must be found, by a checker that is made for it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use palisade_testkit::history::FaultKind;
+use palisade_testkit::verify::{Bug, Settings, Workload};
+use palisade_verify_tests::{run, settings};
+
+const HELPER: &str = env!("CARGO_BIN_EXE_palisade-verify-helper");
+
+fn main() -> ExitCode {
+    let mut trials: Vec<Trial> =
+        Bug::ALL.iter().map(|bug| Trial::test(bug.name(), move || is_found(*bug, 1))).collect();
+    // One that is found by luck would not do.
+    trials.extend((2..=10).map(|seed| {
+        let naive = Bug::NaiveTtlLock;
+        Trial::test(format!("{}, run {seed} of 10", naive.name()), move || is_found(naive, seed))
+    }));
+    trials.push(Trial::test("a server that forgets", a_server_that_forgets_is_found));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn is_found(bug: Bug, seed: u64) -> Result<(), Failed> {
+    let sets = bug.workload() == Workload::LockSet;
+    let outcome = run(&Settings {
+        workloads: vec![bug.workload()],
+        faults: Some(bug.faults().to_vec()),
+        bug: Some(bug.name().to_owned()),
+        // An element takes half a TTL to add.
+        duration: Duration::from_secs(if sets { 10 } else { 4 }),
+        seed,
+        ..settings(HELPER, "local:file")
+    })?;
+    let found: Vec<&str> = outcome.findings.violations.iter().map(|violation| violation.checker).collect();
+    let right = found.iter().any(|checker| bug.found_by().contains(checker));
+    if right { Ok(()) } else { Err(format!("{:?} should have found it: {outcome}", bug.found_by()).into()) }
+}
+
+/// A server that is killed and comes back empty grants what is held, and forgets what was written.
+fn a_server_that_forgets_is_found() -> Result<(), Failed> {
+    let outcome = run(&Settings {
+        faults: Some(vec![FaultKind::Restart]),
+        workloads: vec![Workload::Mutex, Workload::Fence, Workload::Register],
+        ..settings(HELPER, "local:forgetful")
+    })?;
+    let found: Vec<&str> = outcome.findings.violations.iter().map(|violation| violation.checker).collect();
+    if found.contains(&"tokens") && (found.contains(&"fenced") || found.contains(&"linear")) {
+        return Ok(());
+    }
+    Err(outcome.to_string().into())
+}
