@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 const USAGE: &str = "\
 cargo xtask test [--times N]   install what is missing, lint, then run every test and example (N times)
 cargo xtask lint               format, clippy, rustdoc, features, and the rules of this repository
-cargo xtask bench [ARGS]       run the benchmarks in release mode";
+cargo xtask bench [ARGS]       run `palisade bench` for all engines in release mode; ARGS are its options";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -62,6 +62,7 @@ pub(crate) enum Verb {
     Get(Get),
     Put(Put),
     Del(Del),
+    Bench(Bench),
     Engines(Engines),
     Verify(Verify),
     Completions(Completions),
@@ -257,6 +258,43 @@ pub(crate) struct Del {
     /// The slot of the token, as in $PALISADE_SLOT
     #[arg(long, value_name = "N", requires = "fence")]
     pub(crate) fence_slot: Option<u32>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+const BENCH_HELP: &str = "\
+Every shape takes turns with the raw limit of the same engine: the bare native commands it needs, over
+the same client library. Read the ratios; absolute times belong to one machine.
+
+  uncontended  one client takes and releases, one key and many
+  throughput   64 tasks of one process do so, each its own key
+  contended    16 and 64 want one key over and over; queues of 16 and 64 are drained
+  keepalive    1,000 and 10,000 are held: what their renewal costs
+  takeover     a holder is killed with -9: how long until the next one holds
+  command      `palisade run NAME -- true`, next to what a script would use instead
+
+The engine may be one in use: the bench keeps to a namespace of its own. local:file is an embedded
+engine in a new folder that is deleted afterwards, and what is measured if no engine is named.";
+
+/// Measure how fast an engine is, next to its raw limit
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_HELP)]
+pub(crate) struct Bench {
+    /// What to measure; everything unless given
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) shape: Vec<palisade_bench::Shape>,
+    /// Few rounds: see that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Measure every engine that can be started here, one after the other
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit 1 if the engine misses what the project wants of it
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) goals: bool,
+    /// Write the engine's part of this Markdown page, and a chart beside it
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
+    pub(crate) write: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

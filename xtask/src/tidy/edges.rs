@@ -11,6 +11,7 @@ const ENGINES: &str = "engines/*";
 const CORE: &str = "crates/palisade-core";
 const PALISADE: &str = "crates/palisade";
 const TESTKIT: &str = "crates/palisade-testkit";
+const BENCH: &str = "crates/palisade-bench";
 const SERVER: &str = "crates/palisade-server";
 const CRDT: &str = "crates/palisade-crdt";
 
@@ -21,10 +22,10 @@ const ROOMS: &[Room] = &[
     Room { folder: PALISADE, may_use: &[CORE, ENGINES, CRDT] },
     Room { folder: "crates/palisade-consumer", may_use: &[PALISADE] },
     Room { folder: TESTKIT, may_use: &[CORE, PALISADE] },
+    Room { folder: BENCH, may_use: &[CORE, PALISADE, ENGINES, TESTKIT] },
     Room { folder: SERVER, may_use: &[PALISADE] },
-    Room { folder: "crates/palisade-cli", may_use: &[PALISADE, SERVER, TESTKIT] },
+    Room { folder: "crates/palisade-cli", may_use: &[PALISADE, SERVER, TESTKIT, BENCH] },
     Room { folder: "tests/*", may_use: &[CORE, PALISADE, ENGINES, TESTKIT] },
-    Room { folder: "benches", may_use: &[CORE, PALISADE, ENGINES, TESTKIT] },
     Room { folder: "xtask", may_use: &[] },
 ];
 

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod bench;
 mod completions;
 mod del;
 mod elect;
@@ -32,6 +33,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Outcome {
         Verb::Get(verb) => get::get(global, &verb).await,
         Verb::Put(verb) => put::put(global, verb).await,
         Verb::Del(verb) => del::del(global, &verb).await,
+        Verb::Bench(verb) => bench::bench(global, &verb).await,
         Verb::Engines(verb) => engines::engines(&verb),
         Verb::Verify(verb) => verify::verify(global, &verb).await,
         Verb::Completions(verb) => completions::completions(&verb),

@@ -44,5 +44,8 @@ pub(crate) fn helper() -> Option<u8> {
         let arguments = std::env::args_os().skip(2).map(|argument| argument.to_string_lossy().into_owned());
         return Some(u8::from(HelperProgram::act(arguments) != ExitCode::SUCCESS));
     }
+    if first == OsStr::new(palisade_bench::WORKER) {
+        return Some(u8::from(palisade_bench::worker_main() != ExitCode::SUCCESS));
+    }
     (first == OsStr::new(guardian::ARGUMENT)).then(guardian::guard)
 }

@@ -1,0 +1,161 @@
+use serde::Serialize;
+
+use crate::report::Row;
+use crate::shape::Shape;
+
+/// What the project wants of an engine, and what a run found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Goal {
+    /// What was measured.
+    pub what: &'static str,
+    /// What was found.
+    pub found: f64,
+    /// The unit, if it has one.
+    pub unit: &'static str,
+    /// `at most` or `at least`.
+    pub sense: Sense,
+    /// This much.
+    pub limit: f64,
+    /// Whether it is.
+    pub met: bool,
+}
+
+/// Which side of its limit a figure should be on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sense {
+    /// No more than the limit.
+    AtMost,
+    /// No less than the limit.
+    AtLeast,
+}
+
+/// One line of the table of goals.
+struct Wanted {
+    engine: &'static str,
+    shape: Shape,
+    variant: &'static str,
+    what: &'static str,
+    unit: &'static str,
+    sense: Sense,
+    limit: f64,
+    figure: fn(&Row) -> Option<f64>,
+}
+
+/// What is wanted of which engine. A figure that a run did not measure is not judged.
+const GOALS: &[Wanted] = &[
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Uncontended,
+        variant: "same key",
+        what: "take + release / two bare commits",
+        unit: "x",
+        sense: Sense::AtMost,
+        limit: 2.2,
+        figure: |row| row.ratio_to_raw.median,
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Uncontended,
+        variant: "same key, synced",
+        what: "take + release / two bare commits, synced",
+        unit: "x",
+        sense: Sense::AtMost,
+        limit: 1.4,
+        figure: |row| row.ratio_to_raw.median,
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Contended,
+        variant: "queue of 16",
+        what: "queue of 16 processes drained, per waiter",
+        unit: "ms",
+        sense: Sense::AtMost,
+        limit: 1.0,
+        figure: |row| row.per_second.map(|rate| 1e3 / rate),
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Contended,
+        variant: "16 waiters",
+        what: "16 processes on one resource, Jain index",
+        unit: "",
+        sense: Sense::AtLeast,
+        limit: 0.99,
+        figure: |row| row.jain,
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Contended,
+        variant: "64 waiters",
+        what: "64 processes on one resource, Jain index",
+        unit: "",
+        sense: Sense::AtLeast,
+        limit: 0.99,
+        figure: |row| row.jain,
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Keepalive,
+        variant: "10000 held",
+        what: "10000 held claims, commits per interval",
+        unit: "",
+        sense: Sense::AtMost,
+        limit: 1.5,
+        figure: |row| row.requests_per_op,
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Takeover,
+        variant: "kill -9",
+        what: "take-over after kill -9 of the holder",
+        unit: "ms",
+        sense: Sense::AtMost,
+        limit: 50.0,
+        figure: |row| row.takeover_ms,
+    },
+    Wanted {
+        engine: "embedded",
+        shape: Shape::Command,
+        variant: "run NAME -- true",
+        what: "palisade run NAME -- true / flock FILE true",
+        unit: "x",
+        sense: Sense::AtMost,
+        limit: 3.0,
+        figure: |row| row.ratio_to_raw.median,
+    },
+];
+
+/// Judges the rows of one engine.
+pub(crate) fn judge(engine: &str, rows: &[Row]) -> Vec<Goal> {
+    let wanted = GOALS.iter().filter(|goal| goal.engine == engine);
+    wanted.filter_map(|goal| goal.judge(rows)).collect()
+}
+
+impl Wanted {
+    fn judge(&self, rows: &[Row]) -> Option<Goal> {
+        let row = rows.iter().find(|row| row.shape == self.shape && row.variant == self.variant)?;
+        let found = (self.figure)(row)?;
+        let met = match self.sense {
+            Sense::AtMost => found <= self.limit,
+            Sense::AtLeast => found >= self.limit,
+        };
+        Some(Goal { what: self.what, found, unit: self.unit, sense: self.sense, limit: self.limit, met })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_judged_and_nothing_else() {
+        let mut row = Row::new(Shape::Takeover, "kill -9", "");
+        assert!(judge("embedded", std::slice::from_ref(&row)).is_empty());
+        row.takeover_ms = Some(51.0);
+        assert!(!judge("embedded", std::slice::from_ref(&row))[0].met);
+        row.takeover_ms = Some(50.0);
+        assert!(judge("embedded", std::slice::from_ref(&row))[0].met);
+        assert!(judge("memory", &[row]).is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use palisade::Client;
+
+use super::{Shape, Tell};
+use crate::effort::Effort;
+use crate::report::{Measure, Requests, Row};
+use crate::stats::{median, micros};
+use crate::target::{Target, counted};
+use crate::usage;
+
+/// One process holds many: what does keeping them cost?
+pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for held in effort.held {
+        rows.push(keep(target, effort, *held, tell).await?);
+    }
+    Ok(rows)
+}
+
+async fn keep(target: &Target, effort: &Effort, held: usize, tell: Tell<'_>) -> Result<Row> {
+    tell(&format!("keepalive, {held} held: taking them"));
+    let settings = Client::builder().ttl(effort.ttl);
+    let (client, calls) = counted(&target.url, &target.namespace, settings).await?;
+    let mut guards = Vec::with_capacity(held);
+    for number in 0..held {
+        guards.push(client.mutex(&format!("held/{number}"))?.acquire().await?);
+    }
+    let raw = target.raw.client().await?;
+    raw.fill(held).await?;
+    raw.keep().await?;
+    let interval = effort.ttl / 3;
+    // The first interval gathers claims that were made one by one.
+    tokio::time::sleep(interval).await;
+    let server_before = target.raw.requests().await?;
+    let calls_before = calls.renew.load(Ordering::Relaxed);
+    let (mut ratios, mut ours_us, mut raw_us) = (Vec::new(), Vec::new(), Vec::new());
+    let mut next = Instant::now();
+    for round in 1..=effort.intervals {
+        tell(&format!("keepalive, {held} held: interval {round} of {}", effort.intervals));
+        next += interval;
+        let cpu = usage::cpu();
+        tokio::time::sleep_until(next.into()).await;
+        let ours = micros(usage::cpu().saturating_sub(cpu));
+        let cpu = usage::cpu();
+        raw.keep().await?;
+        let bare = micros(usage::cpu().saturating_sub(cpu));
+        ratios.push(ours / bare);
+        ours_us.push(ours);
+        raw_us.push(bare);
+    }
+    let renewals = calls.renew.load(Ordering::Relaxed) - calls_before;
+    let server_after = target.raw.requests().await?;
+    ensure!(guards.iter().all(|guard| guard.is_valid()), "a guard was lost");
+    let row = Row {
+        raw: target.raw.floors().keep.to_owned(),
+        operations: effort.intervals,
+        cpu_us_per_op: median(&ours_us),
+        rss_mib: usage::rss_mib(),
+        note: Some(format!(
+            "TTL {:?}, renewed every {interval:?}; the raw limit needs {:.0} µs of processor time",
+            effort.ttl,
+            median(&raw_us).unwrap_or(f64::NAN)
+        )),
+        ..Row::new(Shape::Keepalive, format!("{held} held"), format!("one renewal interval of all {held}"))
+    };
+    tell(&format!("keepalive, {held} held: giving them back"));
+    for guard in guards {
+        guard.release().await?;
+    }
+    client.close().await;
+    let requests = Requests::per(effort.intervals, renewals, server_before.zip(server_after));
+    Ok(row.ratios(Measure::Cpu, &ratios).requests(requests))
+}

@@ -1,0 +1,116 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use palisade::{Client, ClientBuilder};
+use palisade_testkit::launch::{self, launch};
+use palisade_testkit::{Calls, Counting};
+
+use crate::Options;
+use crate::raw::{Entry, RawLimit, Setting};
+use crate::report::Requests;
+use crate::stats::{amount, number};
+
+/// The engine that is measured, with its raw limit.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) url: String,
+    /// A namespace of our own, so that a bench on an engine in use meets nobody's claims.
+    pub(crate) namespace: String,
+    /// As `palisade engines` calls it.
+    pub(crate) engine: &'static str,
+    pub(crate) raw: Arc<dyn RawLimit>,
+    /// The `palisade` command, which is also the worker.
+    pub(crate) program: PathBuf,
+    /// Whether processes share the engine; else a crowd is one of tasks.
+    pub(crate) crosses_processes: bool,
+    /// Ends what was started for this run; declared last, for it must outlive the raw limit.
+    #[expect(dead_code, reason = "kept until it is dropped")]
+    launched: Option<Box<dyn launch::Target>>,
+}
+
+impl Target {
+    /// Starts the engine if its URL asks for that, and connects once to see that it serves.
+    pub(crate) async fn open(options: &Options) -> Result<Self> {
+        let launched = launch(&options.engine, &options.helper).await?;
+        let url = launched.url(&[]);
+        let entry = Entry::of_url(&url)?;
+        let fresh = || format!("bench-{}", uuid::Uuid::new_v4().simple());
+        let namespace = options.namespace.clone().unwrap_or_else(fresh);
+        let demand = options.demand.clone();
+        Client::builder().namespace(&namespace).demand(demand).connect(&url).await?.close().await;
+        let raw = (entry.open)(&url).context("cannot prepare the raw limit beside the engine")?;
+        Ok(Self {
+            url,
+            namespace,
+            engine: entry.engine,
+            raw,
+            program: options.helper.path.clone(),
+            crosses_processes: launched.crosses_processes(),
+            launched: Some(launched),
+        })
+    }
+
+    /// The same engine with another setting.
+    pub(crate) fn with(&self, setting: Setting) -> Self {
+        Self {
+            url: setting.url,
+            raw: setting.raw,
+            namespace: self.namespace.clone(),
+            engine: self.engine,
+            program: self.program.clone(),
+            crosses_processes: self.crosses_processes,
+            launched: None,
+        }
+    }
+
+    pub(crate) async fn client(&self) -> Result<Client> {
+        connect(&self.url, &self.namespace).await
+    }
+
+    /// Counts what `work` asks of the engine, apart from what is timed: the counter costs time too.
+    pub(crate) async fn count(
+        &self,
+        operations: usize,
+        work: impl AsyncFnOnce(&Client) -> Result<()>,
+    ) -> Result<Requests> {
+        let (client, calls) = counted(&self.url, &self.namespace, Client::builder()).await?;
+        let before = self.raw.requests().await?;
+        work(&client).await?;
+        let after = self.raw.requests().await?;
+        client.close().await;
+        Ok(Requests::per(operations, sum(&calls), before.zip(after)))
+    }
+}
+
+/// A client of the engine at `url`.
+pub(crate) async fn connect(url: &str, namespace: &str) -> Result<Client> {
+    Ok(Client::builder().namespace(namespace).connect(url).await?)
+}
+
+/// A client, with `settings`, whose calls are counted.
+pub(crate) async fn counted(
+    url: &str,
+    namespace: &str,
+    settings: ClientBuilder,
+) -> Result<(Client, Arc<Calls>)> {
+    let counting = Counting::new(Arc::clone(connect(url, namespace).await?.engine()));
+    let calls = counting.calls();
+    Ok((settings.over(Arc::new(counting))?, calls))
+}
+
+/// All calls about claims.
+pub(crate) fn sum(calls: &Calls) -> u64 {
+    use std::sync::atomic::Ordering::Relaxed;
+    [&calls.claim, &calls.wait, &calls.renew, &calls.withdraw].iter().map(|count| count.load(Relaxed)).sum()
+}
+
+impl Requests {
+    /// `calls` and what the server counted before and after, for each of so many operations.
+    pub(crate) fn per(operations: usize, calls: u64, server: Option<(u64, u64)>) -> Self {
+        let each = |count: u64| number(count) / amount(operations.max(1));
+        let calls = each(calls);
+        let requests = server.map_or(calls, |(before, after)| each(after.saturating_sub(before)));
+        Self { requests, calls }
+    }
+}

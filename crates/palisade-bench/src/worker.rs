@@ -1,0 +1,190 @@
+//! Other processes that take part in a bench: the same program in a hidden role.
+//!
+//! A worker is told what to do on its standard input, where an engine's password is seen by nobody,
+//! and ends when that is closed: however the bench ends, no worker stays.
+
+use std::io::{BufRead, Read, Write};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::crowd::{Share, take_turns, take_turns_bare};
+use crate::raw::Entry;
+use crate::target::{Target, connect, counted, sum};
+use crate::usage;
+
+/// The hidden argument that makes a program a worker of a bench; it then calls [`worker_main`].
+pub const WORKER: &str = "__bench-worker";
+
+/// What a worker is to do.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum Job {
+    /// Take the crowd's resource so often.
+    Turns { turns: usize, counted: bool },
+    /// Take turns so often in the raw limit's line.
+    BareTurns { turns: usize, place: usize, of: usize },
+    /// Take the resource and keep it.
+    Hold,
+    /// Take the raw limit's lock and keep it.
+    BareHold,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    engine: String,
+    url: String,
+    namespace: String,
+    resource: String,
+    raw: String,
+    job: Job,
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// It has joined, or holds.
+    Ready,
+    /// It is done.
+    Done(Share),
+    Failed(String),
+}
+
+/// A worker, seen from the bench; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    child: Child,
+    words: Lines<BufReader<ChildStdout>>,
+    #[expect(dead_code, reason = "closed when dropped, which ends the worker")]
+    order: ChildStdin,
+}
+
+impl Worker {
+    pub(crate) async fn start(target: &Target, resource: &str, job: Job) -> Result<Self> {
+        let mut child = Command::new(&target.program)
+            .arg(WORKER)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start a worker process")?;
+        let stdout = child.stdout.take().context("a worker's output is piped")?;
+        let mut stdin = child.stdin.take().context("a worker's input is piped")?;
+        let order = Order {
+            engine: target.engine.to_owned(),
+            url: target.url.clone(),
+            namespace: target.namespace.clone(),
+            resource: resource.to_owned(),
+            raw: target.raw.address(),
+            job,
+        };
+        stdin.write_all(format!("{}\n", serde_json::to_string(&order)?).as_bytes()).await?;
+        Ok(Self { child, words: BufReader::new(stdout).lines(), order: stdin })
+    }
+
+    /// Returns once it has joined, or holds.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        match self.next().await? {
+            Word::Ready => Ok(()),
+            other => bail!("a worker was to say that it is ready, not {other:?}"),
+        }
+    }
+
+    /// Waits for its end; what it had.
+    pub(crate) async fn share(mut self) -> Result<Share> {
+        let Word::Done(share) = self.next().await? else { bail!("a worker was to be done") };
+        let status = self.child.wait().await?;
+        if !status.success() {
+            bail!("a worker failed: {status}");
+        }
+        Ok(share)
+    }
+
+    /// Kills it with −9 and does not wait for the kernel.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        Ok(self.child.start_kill()?)
+    }
+
+    async fn next(&mut self) -> Result<Word> {
+        let Some(line) = self.words.next_line().await? else {
+            bail!("a worker ended without a word: {}", self.child.wait().await?);
+        };
+        match serde_json::from_str(&line)? {
+            Word::Failed(problem) => bail!("a worker failed: {problem}"),
+            word => Ok(word),
+        }
+    }
+}
+
+/// Acts as the worker that this process was started as.
+pub fn worker_main() -> ExitCode {
+    match act() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            let _ = say(&Word::Failed(format!("{problem:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn act() -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let order: Order = serde_json::from_str(&line).context("a worker is started by `palisade bench`")?;
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(1);
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(obey(&order))
+}
+
+async fn obey(order: &Order) -> Result<()> {
+    let raw = async || -> Result<_> { (Entry::of_engine(&order.engine)?.attach)(&order.raw)?.client().await };
+    match order.job {
+        Job::Turns { turns, counted: false } => {
+            let client = connect(&order.url, &order.namespace).await?;
+            let share = take_turns(&client, &order.resource, turns).await?;
+            client.close().await;
+            done(share)
+        }
+        Job::Turns { turns, counted: true } => {
+            let settings = palisade::Client::builder();
+            let (client, calls) = counted(&order.url, &order.namespace, settings).await?;
+            let mut share = take_turns(&client, &order.resource, turns).await?;
+            client.close().await;
+            share.calls = sum(&calls);
+            done(share)
+        }
+        Job::BareTurns { turns, place, of } => {
+            let raw = raw().await?;
+            raw.join(place, of).await?;
+            say(&Word::Ready)?;
+            done(take_turns_bare(&*raw, turns).await?)
+        }
+        Job::Hold => {
+            let client = connect(&order.url, &order.namespace).await?;
+            let _guard = client.mutex(&order.resource)?.acquire().await?;
+            say(&Word::Ready)?;
+            std::future::pending().await
+        }
+        Job::BareHold => {
+            let raw = raw().await?;
+            raw.hold().await?;
+            say(&Word::Ready)?;
+            std::future::pending().await
+        }
+    }
+}
+
+fn done(share: Share) -> Result<()> {
+    say(&Word::Done(Share { rss_mib: usage::rss_mib(), ..share }))
+}
+
+fn say(word: &Word) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(word)?)?;
+    Ok(out.flush()?)
+}
