@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::guard::LostReason;
 /// Plain data and decisions, no I/O; the keeper carries them out.
 #[derive(Debug)]
 pub(super) struct Book {
-    entries: HashMap<ClaimId, Entry>,
+    /// In an order that does not depend on the process, so that a simulation can be repeated.
+    entries: BTreeMap<ClaimId, Entry>,
     /// Every entry once, by the moment at which it next needs a look.
     due: BTreeSet<(BootInstant, ClaimId)>,
     releases: VecDeque<Release>,
@@ -26,7 +27,7 @@ pub(super) struct Book {
 impl Default for Book {
     fn default() -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: BTreeMap::new(),
             due: BTreeSet::new(),
             releases: VecDeque::new(),
             next_look: BootInstant::FAR_FUTURE,

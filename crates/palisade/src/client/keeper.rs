@@ -243,11 +243,15 @@ impl Round {
                 None => std::future::pending().await,
             }
         };
+        // In this order: bad news first, and neither of the upper two can be starved by those below.
+        // Being woken and being late need no turn of their own, as `act` follows every branch; of
+        // signals there is at most one per held claim, of flights none but what `act` sent.
         tokio::select! {
+            biased;
+            signal = signal => self.hear(signal),
+            Some(flight) = self.flights.next(), if !self.flights.is_empty() => self.land(flight),
             () = shared.wake.notified() => {}
             () = shared.clock.sleep_until(until) => {}
-            Some(flight) = self.flights.next(), if !self.flights.is_empty() => self.land(flight),
-            signal = signal => self.hear(signal),
         }
     }
 
