@@ -35,6 +35,7 @@ mod lock;
 mod report;
 mod runner;
 mod session;
+pub mod sim;
 mod suite;
 pub mod taker;
 mod workload;

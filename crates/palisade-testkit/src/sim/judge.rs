@@ -1,0 +1,171 @@
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use palisade_core::{Token, TokenKind};
+
+use super::plan::{Fault, Plan};
+use super::world::{Fact, World};
+use crate::check::Violation;
+use crate::history::{Answer, Call, Ended, Event, History, Hold, HoldMode, Nanos};
+
+/// What a simulation showed that must never be.
+pub(super) fn judge(events: &[Event], facts: &[Fact], plan: &Plan, processes: &[usize]) -> Vec<Violation> {
+    let history = match History::from_events(events.iter().cloned()) {
+        Ok(history) => history,
+        Err(what) => return vec![violation("history", "", 0, what, &[])],
+    };
+    let holds = history.holds();
+    let mut found = withdrawals_win(facts);
+    found.extend(fences_never_fall(facts));
+    found.extend(sets_are_whole(&history));
+    let mut by_key: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+    for hold in &holds {
+        by_key.entry(&hold.key).or_default().push(hold);
+    }
+    let still = Still::new(plan, processes);
+    for (key, holds) in by_key {
+        pairs(key, &holds, &still, &mut found);
+    }
+    found
+}
+
+fn violation(checker: &'static str, key: &str, at: Nanos, what: String, ops: &[u64]) -> Violation {
+    Violation { checker, key: key.to_owned(), at, what, ops: ops.to_vec() }
+}
+
+/// Once a withdrawal was carried out, its claim is never in again: nobody would give it back.
+fn withdrawals_win(facts: &[Fact]) -> Vec<Violation> {
+    let (mut withdrawn, mut found) = (HashSet::new(), Vec::new());
+    for fact in facts {
+        match fact {
+            Fact::Withdrawn(claim) => drop(withdrawn.insert(*claim)),
+            Fact::In(claim) if withdrawn.contains(claim) => {
+                let what = format!("claim {claim} was let in after it had been withdrawn");
+                found.push(violation("withdrawn", "", 0, what, &[]));
+            }
+            Fact::In(_) | Fact::Accepted { .. } => {}
+        }
+    }
+    found
+}
+
+/// Of the tokens of holders that exclude each other, a register never accepts a smaller one after
+/// a greater one.
+fn fences_never_fall(facts: &[Fact]) -> Vec<Violation> {
+    let mut highest: BTreeMap<(&str, Option<u32>), Token> = BTreeMap::new();
+    let mut found = Vec::new();
+    for fact in facts {
+        let Fact::Accepted { register, token } = fact else { continue };
+        if token.kind == TokenKind::Shared {
+            continue;
+        }
+        let mark = highest.entry((register, token.slot)).or_insert(token.token);
+        if token.token < *mark {
+            let what = format!("a write with token {} was accepted after one with {mark}", token.token);
+            found.push(violation("fence", register, 0, what, &[]));
+        }
+        *mark = token.token.max(*mark);
+    }
+    found
+}
+
+/// No addition that was acknowledged is missing in the end, and nothing is there that nobody added.
+fn sets_are_whole(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (key, ops) in history.by_key() {
+        let last = ops.iter().rev().find_map(|op| match (&op.call, &op.answer) {
+            (Call::Read, Answer::Value { value, .. }) => Some((op.start, value.as_deref().unwrap_or(""))),
+            _ => None,
+        });
+        let Some((at, value)) = last else { continue };
+        let elements: BTreeSet<&str> = value.split(',').filter(|element| !element.is_empty()).collect();
+        for op in &ops {
+            let Call::Add { element } = &op.call else { continue };
+            let there = elements.contains(element.as_str());
+            match &op.answer {
+                Answer::Done { .. } if !there => {
+                    let what = format!("{element} was acknowledged and is missing in the end");
+                    found.push(violation("set", &key, at, what, &[op.id]));
+                }
+                Answer::Failed { reason } if there => {
+                    let what = format!("{element} is there, though it was said to have had no effect: {reason}");
+                    found.push(violation("set", &key, at, what, &[op.id]));
+                }
+                Answer::Refused { .. } if there => {
+                    let what = format!("{element} is there, though it was refused");
+                    found.push(violation("set", &key, at, what, &[op.id]));
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// When each process stood still, so that it could not be told anything.
+struct Still<'a> {
+    spans: Vec<(usize, Nanos, Nanos)>,
+    processes: &'a [usize],
+}
+
+impl<'a> Still<'a> {
+    fn new(plan: &Plan, processes: &'a [usize]) -> Self {
+        let world = |after: Duration| World::START + after.as_nanos() as Nanos;
+        let spans = plan.faults.iter().filter_map(|fault| match *fault {
+            Fault::Pause { node, at, lasts } => Some((node, world(at), world(at + lasts))),
+            _ => None,
+        });
+        Self { spans: spans.collect(), processes }
+    }
+
+    /// Whether it stood still at any moment between the two.
+    fn touches(&self, process: u64, from: Nanos, until: Nanos) -> bool {
+        let node = self.processes.get(process as usize).copied();
+        self.spans.iter().any(|(of, start, end)| Some(*of) == node && *start <= until && *end >= from)
+    }
+}
+
+fn exclude(a: &Hold, b: &Hold) -> bool {
+    match (a.mode, b.mode) {
+        (HoldMode::Shared, HoldMode::Shared) => false,
+        (HoldMode::Slot(_), HoldMode::Slot(_)) => a.slot == b.slot,
+        _ => true,
+    }
+}
+
+/// What must hold between any two holds of one key.
+fn pairs(key: &str, holds: &[&Hold], still: &Still<'_>, found: &mut Vec<Violation>) {
+    for (at, first) in holds.iter().enumerate() {
+        for second in &holds[at + 1..] {
+            let ops = [first.op, second.op];
+            let mut find = |checker, at, what| found.push(violation(checker, key, at, what, &ops));
+            let (early, late) = (first.token, second.token);
+            if early == late {
+                find("tokens", second.from, format!("two grants have the token {early:?}"));
+            }
+            if first.from < second.asked && early > late {
+                let what = format!("token {late:?} was granted after {early:?} had been");
+                find("tokens", second.from, what);
+            }
+            if !exclude(first, second) {
+                continue;
+            }
+            if first.until > second.from {
+                let what = format!(
+                    "#{} believed in its hold until {} ns after #{} held it",
+                    first.op,
+                    first.until - second.from,
+                    second.op
+                );
+                find("belief", second.from, what);
+            } else if early > late {
+                find("tokens", second.from, format!("token {late:?} holds after {early:?} did"));
+            }
+            let untold = first.ended == Ended::Deadline;
+            if untold && first.until < second.from && !still.touches(first.process, first.until, second.from) {
+                let what = format!("#{} was not told before #{} held it", first.op, second.op);
+                find("told", second.from, what);
+            }
+        }
+    }
+}
