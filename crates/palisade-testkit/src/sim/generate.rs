@@ -49,13 +49,14 @@ impl Maker {
     }
 
     fn node(&mut self) -> NodePlan {
-        let slowest = self.dice.pick(&[1, 5, 20, 60]);
+        // A round trip is well below every time limit, unless a fault makes it longer.
+        let slowest = self.ttl / self.dice.pick(&[30, 100, 500]);
         let tasks = (0..self.dice.between(1, 3)).map(|_| self.task()).collect();
         NodePlan {
             ahead: Duration::from_secs(self.dice.below(1_000_000)),
             // Two clocks apart by at most 4 of 1000: what the profile's margin allows for.
             faster_ppm: self.dice.between(0, 4000) as i32 - 2000,
-            latency: (Duration::from_micros(100), Duration::from_millis(slowest)),
+            latency: (Duration::from_micros(100), slowest),
             tasks,
         }
     }

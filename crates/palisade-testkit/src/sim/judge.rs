@@ -6,7 +6,7 @@ use palisade_core::{Token, TokenKind};
 use super::plan::{Fault, Plan};
 use super::world::{Fact, World};
 use crate::check::Violation;
-use crate::history::{Answer, Call, Ended, Event, History, Hold, HoldMode, Nanos};
+use crate::history::{Answer, Call, Ended, Event, History, Hold, HoldMode, Nanos, OpId};
 
 /// What a simulation showed that must never be.
 pub(super) fn judge(events: &[Event], facts: &[Fact], plan: &Plan, processes: &[usize]) -> Vec<Violation> {
@@ -22,9 +22,9 @@ pub(super) fn judge(events: &[Event], facts: &[Fact], plan: &Plan, processes: &[
     for hold in &holds {
         by_key.entry(&hold.key).or_default().push(hold);
     }
-    let still = Still::new(plan, processes);
+    let told = Told::new(plan, processes, events);
     for (key, holds) in by_key {
-        pairs(key, &holds, &still, &mut found);
+        pairs(key, &holds, &told, &mut found);
     }
     found
 }
@@ -102,20 +102,32 @@ fn sets_are_whole(history: &History) -> Vec<Violation> {
     found
 }
 
-/// When each process stood still, so that it could not be told anything.
-struct Still<'a> {
+/// Who was told what, and when each process stood still, so that it could not be told anything.
+struct Told<'a> {
+    /// When each hold was told that it is lost.
+    lost: BTreeMap<OpId, Nanos>,
     spans: Vec<(usize, Nanos, Nanos)>,
     processes: &'a [usize],
 }
 
-impl<'a> Still<'a> {
-    fn new(plan: &Plan, processes: &'a [usize]) -> Self {
+impl<'a> Told<'a> {
+    fn new(plan: &Plan, processes: &'a [usize], events: &[Event]) -> Self {
         let world = |after: Duration| World::START + after.as_nanos() as Nanos;
         let spans = plan.faults.iter().filter_map(|fault| match *fault {
             Fault::Pause { node, at, lasts } => Some((node, world(at), world(at + lasts))),
             _ => None,
         });
-        Self { spans: spans.collect(), processes }
+        let lost = events.iter().filter_map(|event| match event {
+            Event::Lost { hold, at, .. } => Some((*hold, *at)),
+            _ => None,
+        });
+        Self { lost: lost.collect(), spans: spans.collect(), processes }
+    }
+
+    /// Whether a hold that ended by itself was told so by `when`, or could not be.
+    fn by(&self, hold: &Hold, when: Nanos) -> bool {
+        let told = self.lost.get(&hold.op).is_some_and(|at| *at <= when);
+        told || self.touches(hold.process, hold.until, when)
     }
 
     /// Whether it stood still at any moment between the two.
@@ -134,7 +146,7 @@ fn exclude(a: &Hold, b: &Hold) -> bool {
 }
 
 /// What must hold between any two holds of one key.
-fn pairs(key: &str, holds: &[&Hold], still: &Still<'_>, found: &mut Vec<Violation>) {
+fn pairs(key: &str, holds: &[&Hold], told: &Told<'_>, found: &mut Vec<Violation>) {
     for (at, first) in holds.iter().enumerate() {
         for second in &holds[at + 1..] {
             let ops = [first.op, second.op];
@@ -161,8 +173,8 @@ fn pairs(key: &str, holds: &[&Hold], still: &Still<'_>, found: &mut Vec<Violatio
             } else if early > late {
                 find("tokens", second.from, format!("token {late:?} holds after {early:?} did"));
             }
-            let untold = first.ended == Ended::Deadline;
-            if untold && first.until < second.from && !still.touches(first.process, first.until, second.from) {
+            let by_itself = first.ended == Ended::Deadline && first.until < second.from;
+            if by_itself && !told.by(first, second.from) {
                 let what = format!("#{} was not told before #{} held it", first.op, second.op);
                 find("told", second.from, what);
             }

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -21,6 +22,14 @@ pub(super) struct Worker {
     pub(super) clock: NodeClock,
     /// How often a guard is asked whether it is valid.
     pub(super) look: Duration,
+}
+
+/// What is known of a guard.
+struct Seen {
+    op: OpId,
+    key: String,
+    /// When it was last looked at.
+    valid: AtomicBool,
 }
 
 /// Tells the world that a worker has ended, however it ended.
@@ -88,10 +97,12 @@ impl Worker {
         let (token, slot) = (Some(held.guard().token()), held.slot());
         self.world.answer(op, Answer::Granted { token, slot, until });
         let watch = self.watch(op, held.guard());
+        let seen = Seen { op, key: key.clone(), valid: AtomicBool::new(true) };
         match step.effect {
-            Effect::Checked | Effect::Zombie if step.want != Want::Read => self.add(step, &held, op).await,
-            _ => self.hold(step, held.guard(), op).await,
+            Effect::Checked | Effect::Zombie if step.want != Want::Read => self.add(step, &held, &seen).await,
+            _ => self.hold(step, held.guard(), &seen).await,
         }
+        self.look(held.guard(), &seen);
         drop(watch);
         self.give_back(step, held, op, &key).await;
         true
@@ -115,62 +126,75 @@ impl Worker {
     }
 
     /// Holds for as long as planned, or until told that it is lost unless it does not care.
-    async fn hold(&self, step: &Step, guard: &Guard, op: OpId) {
+    async fn hold(&self, step: &Step, guard: &Guard, seen: &Seen) {
         let end = self.clock.now() + step.hold;
         let mut lost = Box::pin(guard.lost());
-        let mut was_valid = self.look(op, guard, true, step);
+        self.look(guard, seen);
         while self.clock.now() < end {
             let next = end.min(self.clock.now() + self.look);
             match select(&mut lost, self.clock.sleep_until(next)).await {
                 Either::Left(_) if step.effect == Effect::Zombie => {
+                    seen.valid.store(false, Ordering::Relaxed);
                     self.clock.sleep_until(end).await;
-                    self.look(op, guard, false, step);
                     return;
                 }
                 Either::Left(_) => return,
-                Either::Right(_) => was_valid = self.look(op, guard, was_valid, step),
+                Either::Right(_) => self.look(guard, seen),
             }
         }
     }
 
+    /// Looks at the guard while something else goes on.
+    async fn meanwhile<T>(&self, guard: &Guard, seen: &Seen, work: impl Future<Output = T>) -> T {
+        let mut work = Box::pin(work);
+        loop {
+            match select(work, self.clock.sleep_until(self.clock.now() + self.look)).await {
+                Either::Left((done, _)) => return done,
+                Either::Right(((), rest)) => work = rest,
+            }
+            self.look(guard, seen);
+        }
+    }
+
     /// Asks the guard whether it is valid, which it may never be again once it was not.
-    fn look(&self, op: OpId, guard: &Guard, was_valid: bool, step: &Step) -> bool {
+    fn look(&self, guard: &Guard, seen: &Seen) {
         let until = guard.deadline().map(|at| self.clock.world_at(at));
         let valid = guard.is_valid();
+        let was_valid = seen.valid.swap(valid, Ordering::Relaxed);
         if valid && !was_valid {
-            let key = step.want.key(step.number);
-            self.world.violated("validity", &key, vec![op], "a guard became valid again".to_owned());
+            let what = "a guard became valid again".to_owned();
+            self.world.violated("validity", &seen.key, vec![seen.op], what);
         }
         if valid {
             self.world.with(|state| {
                 let at = state.now();
-                state.record(Event::Valid { hold: op, at, until });
+                state.record(Event::Valid { hold: seen.op, at, until });
             });
         }
-        valid
     }
 
     /// Adds to the set that the lock protects, as one reads, changes and writes a file.
-    async fn add(&self, step: &Step, held: &Held, op: OpId) {
+    async fn add(&self, step: &Step, held: &Held, seen: &Seen) {
         let set = match held.slot() {
             Some(slot) => format!("set/{}/{slot}", step.want.key(step.number)),
             None => format!("set/{}", step.want.key(step.number)),
         };
-        let element = op.to_string();
+        let element = seen.op.to_string();
         let add = self.world.ask(self.process, &set, Call::Add { element: element.clone() });
         let Ok(register) = self.client.register(&set) else { return };
-        let opened = match cut(step, Phase::Open, register.fenced(held.guard())).await {
+        let open = cut(step, Phase::Open, register.fenced(held.guard()));
+        let opened = match self.meanwhile(held.guard(), seen, open).await {
             Ok(opened) => opened,
             Err(Cancelled) => Err(Stale::Failed(Error::new(palisade::ErrorKind::Timeout, "cancelled"))),
         };
-        self.hold(step, held.guard(), op).await;
+        self.hold(step, held.guard(), seen).await;
         let answer = match opened {
             Err(Stale::Failed(error)) => Answer::Failed { reason: kind(&error) },
             Err(_) => Answer::Refused { version: None, stale: true },
             Ok(_) if step.effect == Effect::Checked && !held.guard().is_valid() => {
                 Answer::Failed { reason: "the guard is not valid any more".to_owned() }
             }
-            Ok(opened) => written(step, &opened, &element).await,
+            Ok(opened) => self.meanwhile(held.guard(), seen, written(step, &opened, &element)).await,
         };
         self.world.answer(add, answer);
     }

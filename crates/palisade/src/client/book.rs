@@ -44,6 +44,7 @@ struct Entry {
     hold: Option<Arc<Hold>>,
     /// When the claim, or its place, ends without a renewal.
     deadline: BootInstant,
+    /// While it is being renewed: when no answer counts as a failed try.
     renew_at: BootInstant,
     renewing: bool,
     /// The last renewal did not reach the engine.
@@ -236,11 +237,13 @@ impl Book {
             return;
         }
         let ttl = entry.claim.ttl.as_duration();
-        if entry.renewing || entry.renew_at > now + ttl / 6 {
+        let unanswered = entry.renewing && entry.renew_at <= now;
+        let is_due = if entry.renewing { unanswered } else { entry.renew_at <= now + ttl / 6 };
+        if !is_due {
             return;
         }
         let has_time = entry.deadline > now + ttl / 3;
-        if state.renewing && has_time {
+        if state.renewing && has_time && !unanswered {
             // Rides with the next call, once this one is back: a slow engine gets fewer calls.
             if entry.renew_at <= now {
                 self.update(id, |entry| entry.renew_at = now + ttl / 24);
@@ -248,7 +251,10 @@ impl Book {
         } else {
             work.renew
                 .push(entry.hold.as_ref().map_or_else(|| Arc::clone(&entry.claim), |hold| hold.claim()));
-            self.update(id, |entry| entry.renewing = true);
+            self.update(id, |entry| {
+                entry.renewing = true;
+                entry.renew_at = now + ttl / 4;
+            });
         }
     }
 
@@ -312,9 +318,8 @@ impl Book {
 
 impl Entry {
     fn schedule(&mut self) {
-        let renew_at = if self.renewing { BootInstant::FAR_FUTURE } else { self.renew_at };
         let ends = self.hold.as_ref().map_or(BootInstant::FAR_FUTURE, |hold| hold.ends);
-        self.look_at = renew_at.min(self.deadline).min(ends);
+        self.look_at = self.renew_at.min(self.deadline).min(ends);
     }
 
     fn lost_at(&self, now: BootInstant, paused: bool) -> Option<LostReason> {
@@ -329,7 +334,7 @@ impl Entry {
     }
 }
 
-/// A third of the TTL leaves room for two failed tries.
+/// A third of the TTL leaves room for two failed tries, also for ones that are never answered.
 fn renewal_interval(ttl: Ttl) -> Duration {
     ttl.as_duration() / 3
 }
