@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use palisade_core::memory::MemoryEngine;
 use palisade_core::{
-    Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Evicted, Inspection, Layer, Mode, Name,
-    Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
+    Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Evicted, Inspection, Layer, Mode,
+    Name, Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
 };
 
 use super::forge::without_slot;

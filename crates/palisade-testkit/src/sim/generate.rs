@@ -1,9 +1,7 @@
 use std::time::Duration;
 
 use super::dice::Dice;
-use super::plan::{
-    Cancel, Effect, End, Fate, Fault, NodePlan, Patience, Phase, Plan, Step, Want, Way,
-};
+use super::plan::{Cancel, Effect, End, Fate, Fault, NodePlan, Patience, Phase, Plan, Step, Want, Way};
 
 /// What a seed's plan is made from.
 struct Maker {
@@ -73,7 +71,13 @@ impl Maker {
             _ => Patience::Forever,
         };
         let cancel = self.dice.percent(20).then(|| Cancel {
-            phase: self.dice.pick(&[Phase::Acquire, Phase::Acquire, Phase::Open, Phase::Write, Phase::Release]),
+            phase: self.dice.pick(&[
+                Phase::Acquire,
+                Phase::Acquire,
+                Phase::Open,
+                Phase::Write,
+                Phase::Release,
+            ]),
             polls: self.dice.between(0, 4) as usize,
         });
         Step {

@@ -1,5 +1,6 @@
 use palisade::{
-    Client, Guard, Leadership, MutexGuard, Released, Result, RwLockReadGuard, RwLockWriteGuard, SemaphoreGuard,
+    Client, Guard, Leadership, MutexGuard, Released, Result, RwLockReadGuard, RwLockWriteGuard,
+    SemaphoreGuard,
 };
 
 use super::plan::{Patience, Step, Want};

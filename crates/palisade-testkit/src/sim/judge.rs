@@ -1,23 +1,19 @@
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use palisade_core::{Token, TokenKind};
-
 use super::plan::{Fault, Plan};
-use super::world::{Fact, World};
+use super::world::World;
 use crate::check::Violation;
 use crate::history::{Answer, Call, Ended, Event, History, Hold, HoldMode, Nanos, OpId};
 
 /// What a simulation showed that must never be.
-pub(super) fn judge(events: &[Event], facts: &[Fact], plan: &Plan, processes: &[usize]) -> Vec<Violation> {
+pub(super) fn judge(events: &[Event], plan: &Plan, processes: &[usize]) -> Vec<Violation> {
     let history = match History::from_events(events.iter().cloned()) {
         Ok(history) => history,
         Err(what) => return vec![violation("history", "", 0, what, &[])],
     };
     let holds = history.holds();
-    let mut found = withdrawals_win(facts);
-    found.extend(fences_never_fall(facts));
-    found.extend(sets_are_whole(&history));
+    let mut found = sets_are_whole(&history);
     let mut by_key: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
     for hold in &holds {
         by_key.entry(&hold.key).or_default().push(hold);
@@ -31,42 +27,6 @@ pub(super) fn judge(events: &[Event], facts: &[Fact], plan: &Plan, processes: &[
 
 fn violation(checker: &'static str, key: &str, at: Nanos, what: String, ops: &[u64]) -> Violation {
     Violation { checker, key: key.to_owned(), at, what, ops: ops.to_vec() }
-}
-
-/// Once a withdrawal was carried out, its claim is never in again: nobody would give it back.
-fn withdrawals_win(facts: &[Fact]) -> Vec<Violation> {
-    let (mut withdrawn, mut found) = (HashSet::new(), Vec::new());
-    for fact in facts {
-        match fact {
-            Fact::Withdrawn(claim) => drop(withdrawn.insert(*claim)),
-            Fact::In(claim) if withdrawn.contains(claim) => {
-                let what = format!("claim {claim} was let in after it had been withdrawn");
-                found.push(violation("withdrawn", "", 0, what, &[]));
-            }
-            Fact::In(_) | Fact::Accepted { .. } => {}
-        }
-    }
-    found
-}
-
-/// Of the tokens of holders that exclude each other, a register never accepts a smaller one after
-/// a greater one.
-fn fences_never_fall(facts: &[Fact]) -> Vec<Violation> {
-    let mut highest: BTreeMap<(&str, Option<u32>), Token> = BTreeMap::new();
-    let mut found = Vec::new();
-    for fact in facts {
-        let Fact::Accepted { register, token } = fact else { continue };
-        if token.kind == TokenKind::Shared {
-            continue;
-        }
-        let mark = highest.entry((register, token.slot)).or_insert(token.token);
-        if token.token < *mark {
-            let what = format!("a write with token {} was accepted after one with {mark}", token.token);
-            found.push(violation("fence", register, 0, what, &[]));
-        }
-        *mark = token.token.max(*mark);
-    }
-    found
 }
 
 /// No addition that was acknowledged is missing in the end, and nothing is there that nobody added.
@@ -88,7 +48,8 @@ fn sets_are_whole(history: &History) -> Vec<Violation> {
                     found.push(violation("set", &key, at, what, &[op.id]));
                 }
                 Answer::Failed { reason } if there => {
-                    let what = format!("{element} is there, though it was said to have had no effect: {reason}");
+                    let what =
+                        format!("{element} is there, though it was said to have had no effect: {reason}");
                     found.push(violation("set", &key, at, what, &[op.id]));
                 }
                 Answer::Refused { .. } if there => {

@@ -29,15 +29,14 @@ mod run;
 mod seeds;
 mod server;
 mod shrink;
+mod truth;
 mod wire;
 mod worker;
 mod world;
 
 pub use self::bug::Bug;
 pub use self::command::main;
-pub use self::plan::{
-    Cancel, Effect, End, Fate, Fault, NodePlan, Patience, Phase, Plan, Step, Want, Way,
-};
+pub use self::plan::{Cancel, Effect, End, Fate, Fault, NodePlan, Patience, Phase, Plan, Step, Want, Way};
 pub use self::run::{Run, simulate};
 pub use self::seeds::{Tally, run_seeds};
 pub use self::shrink::shrink;

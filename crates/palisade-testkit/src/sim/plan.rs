@@ -276,7 +276,8 @@ impl Plan {
     /// The longest that all steps together can take once nothing disturbs them any more.
     pub(super) fn longest(&self) -> Duration {
         let steps = self.nodes.iter().flat_map(|node| &node.tasks).flatten();
-        let work: Duration = steps.map(|step| step.after + step.hold + self.ttl * 2 + self.call_timeout * 4).sum();
+        let work: Duration =
+            steps.map(|step| step.after + step.hold + self.ttl * 2 + self.call_timeout * 4).sum();
         work + self.ttl * 10 + Duration::from_secs(60)
     }
 }

@@ -99,7 +99,10 @@ impl Simulation {
         }
         if !self.pass(self.plan.longest(), Self::is_at_rest) {
             let working = self.world.with(|state| state.working.clone());
-            let what = format!("after {:?} without faults, tasks per node still wait: {working:?}", self.plan.longest());
+            let what = format!(
+                "after {:?} without faults, tasks per node still wait: {working:?}",
+                self.plan.longest()
+            );
             self.world.violated("progress", "", Vec::new(), what);
         }
     }
@@ -319,11 +322,10 @@ impl Simulation {
     fn finish(self) -> Run {
         let Self { nodes, server, world, plan, happenings, processes, .. } = self;
         drop((nodes, server));
-        let (events, facts, mut violations, now) = world.with(|state| {
-            let events = std::mem::take(&mut state.events);
-            (events, std::mem::take(&mut state.facts), std::mem::take(&mut state.violations), state.now())
+        let (events, mut violations, now) = world.with(|state| {
+            (std::mem::take(&mut state.events), std::mem::take(&mut state.violations), state.now())
         });
-        violations.extend(judge::judge(&events, &facts, &plan, &processes));
+        violations.extend(judge::judge(&events, &plan, &processes));
         let time = Duration::from_nanos(now - World::START);
         Run { violations, events, trace: world.take_trace(), time, happenings }
     }
@@ -331,9 +333,10 @@ impl Simulation {
 
 fn strikes_at(fault: &Fault) -> Option<Duration> {
     match *fault {
-        Fault::Pause { at, .. } | Fault::Crash { at, .. } | Fault::Cut { at, .. } | Fault::Slow { at, .. } => {
-            Some(at)
-        }
+        Fault::Pause { at, .. }
+        | Fault::Crash { at, .. }
+        | Fault::Cut { at, .. }
+        | Fault::Slow { at, .. } => Some(at),
         Fault::Message { .. } => None,
     }
 }

@@ -3,12 +3,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures::future::BoxFuture;
-use palisade_core::{Busy, ClaimId, Claimed, Error, ErrorKind, Result, Written};
+use palisade_core::{BootInstant, Busy, ClaimId, Claimed, Engine, Error, ErrorKind, Result, Written};
 use parking_lot::Mutex;
 
 use super::bug::Bug;
+use super::truth::Truth;
 use super::wire::{Envelope, Outcome, Reply, Request, Slot};
-use super::world::{Fact, Happening, Journey, NodeId, World};
+use super::world::{Happening, Journey, NodeId, World};
 
 /// The far end of all lines: it carries out what arrives, on a store that all nodes share.
 pub(super) struct Server {
@@ -21,6 +22,7 @@ pub(super) struct Server {
     /// A withdrawal wins over a claim that is still on its way: the contract's word for what real
     /// servers need a mark per withdrawn claim.
     withdrawn: BTreeSet<ClaimId>,
+    truth: Truth,
 }
 
 /// A request that is being carried out.
@@ -28,6 +30,7 @@ struct Running {
     work: BoxFuture<'static, Result<Reply>>,
     waker: Waker,
     request: Request,
+    engine: Arc<dyn Engine>,
     node: NodeId,
     journey: Journey,
     slot: Option<Arc<Slot>>,
@@ -53,6 +56,7 @@ impl Server {
             next: 0,
             woken: Arc::default(),
             withdrawn: BTreeSet::new(),
+            truth: Truth::default(),
         }
     }
 
@@ -69,9 +73,10 @@ impl Server {
         let bell = Bell { number, woken: Arc::clone(&self.woken) };
         let work = match self.refuse(&request) {
             Some(reply) => Box::pin(std::future::ready(reply)),
-            None => Box::pin(request.clone().carry_out(engine)) as BoxFuture<'static, _>,
+            None => Box::pin(request.clone().carry_out(Arc::clone(&engine))) as BoxFuture<'static, _>,
         };
-        let running = Running { work, waker: Waker::from(Arc::new(bell)), request, node, journey, slot };
+        let running =
+            Running { work, waker: Waker::from(Arc::new(bell)), request, engine, node, journey, slot };
         self.running.insert(number, running);
         self.go_on(number);
     }
@@ -109,30 +114,17 @@ impl Server {
         self.answer(running, reply);
     }
 
-    /// Keeps what only the server knows, for the checks.
-    fn note(&self, running: &Running, reply: &Result<Reply>) {
+    /// Keeps what only the server knows, and looks whether it broke a rule.
+    fn note(&mut self, running: &Running, reply: &Result<Reply>) {
         let (node, number, verb) = (running.node, running.journey.number, running.request.verb());
-        self.world.with(|state| {
-            state.note(format_args!(
-                "the server did message {number} of node {node}: {verb}: {}",
-                brief(reply)
-            ));
-            match (&running.request, reply) {
-                (
-                    Request::Claim(claim),
-                    Ok(Reply::Claimed(Claimed::Granted(_) | Claimed::Queued(_))),
-                ) => state.facts.push(Fact::In(claim.id)),
-                (Request::Withdraw(claims), Ok(_)) => {
-                    state.facts.extend(claims.iter().map(|claim| Fact::Withdrawn(claim.id)));
-                }
-                (Request::Write(name, _, condition, _), Ok(Reply::Written(Written::Done(_)))) => {
-                    if let Some(token) = condition.token.clone() {
-                        state.facts.push(Fact::Accepted { register: name.as_str().to_owned(), token });
-                    }
-                }
-                _ => {}
-            }
+        let now = self.world.with(|state| {
+            let what = brief(reply);
+            state.note(format_args!("the server did message {number} of node {node}: {verb}: {what}"));
+            BootInstant::from_nanos(state.now())
         });
+        for (checker, key, what) in self.truth.take_in(&running.request, reply, &*running.engine, now) {
+            self.world.violated(checker, key.as_str(), Vec::new(), what);
+        }
     }
 
     fn answer(&self, running: Running, reply: Result<Reply>) {

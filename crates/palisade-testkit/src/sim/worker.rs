@@ -224,7 +224,9 @@ async fn written(step: &Step, opened: &Fenced, element: &str) -> Answer {
     };
     match cut(step, Phase::Write, opened.write(value)).await {
         Ok(Ok(version)) => Answer::Done { version: version.to_string().parse().ok() },
-        Ok(Err(Stale::Failed(error))) if error.effect() == Done::None => Answer::Failed { reason: kind(&error) },
+        Ok(Err(Stale::Failed(error))) if error.effect() == Done::None => {
+            Answer::Failed { reason: kind(&error) }
+        }
         Ok(Err(Stale::Failed(error))) => Answer::Unknown { reason: kind(&error) },
         Ok(Err(_)) => Answer::Refused { version: None, stale: true },
         Err(Cancelled) => Answer::Unknown { reason: "cancelled".to_owned() },
@@ -250,5 +252,3 @@ impl Drop for Watch {
         self.0.abort();
     }
 }
-
-

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use palisade_core::{ClaimId, FencingToken, Signal};
+use palisade_core::Signal;
 use parking_lot::Mutex;
 
 use super::dice::Dice;
@@ -35,17 +35,6 @@ pub(super) enum Happening {
     Heal(usize),
 }
 
-/// What the server did, in the order in which it did it: what nobody but a simulation can know.
-#[derive(Debug, Clone)]
-pub(super) enum Fact {
-    /// A claim was answered with a grant or a place.
-    In(ClaimId),
-    /// A claim was withdrawn.
-    Withdrawn(ClaimId),
-    /// A fenced write was accepted.
-    Accepted { register: String, token: FencingToken },
-}
-
 /// How a node's line stands.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Link {
@@ -73,7 +62,6 @@ pub(super) struct State {
     sent: Vec<u64>,
     next_op: OpId,
     pub(super) events: Vec<Event>,
-    pub(super) facts: Vec<Fact>,
     pub(super) violations: Vec<Violation>,
     /// How many workers of each node have not ended yet.
     pub(super) working: Vec<usize>,
@@ -100,7 +88,6 @@ impl World {
             sent: vec![0; nodes],
             next_op: 0,
             events: Vec::new(),
-            facts: Vec::new(),
             violations: Vec::new(),
             working: vec![0; nodes],
             begun,
