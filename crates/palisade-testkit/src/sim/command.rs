@@ -10,12 +10,13 @@ const HELP: &str = "\
 Runs deterministic simulations of Palisade's clients, each from a seed.
 
 Usage: palisade-simulate [--seeds N] [--from SEED] [--threads N]
-       palisade-simulate --seed SEED [--trace]
+       palisade-simulate --seed SEED [--trace | --digest]
 
   --seeds N     how many seeds to run (10000)
   --from SEED   the first of them (0)
   --threads N   on how many threads (2)
   --seed SEED   run one seed; if it fails, it is shrunk and shown
+  --digest      with --seed: show only the digest of every message, to compare two runs
   --trace       with --seed: show every message, also of a run that is right
 
 Exit status: 0 if all was right, 1 if a seed showed a mistake, 2 for a wrong argument.";
@@ -27,6 +28,7 @@ struct Arguments {
     threads: usize,
     seed: Option<u64>,
     trace: bool,
+    digest: bool,
 }
 
 /// The `palisade-simulate` command.
@@ -43,13 +45,18 @@ pub fn main() -> ExitCode {
         }
     };
     match arguments.seed {
+        Some(seed) if arguments.digest => {
+            println!("{:016x}", simulate(&Plan::new(seed), None, true).digest());
+            ExitCode::SUCCESS
+        }
         Some(seed) => one(seed, arguments.trace),
         None => many(&arguments),
     }
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
-    let mut arguments = Arguments { seeds: 10_000, from: 0, threads: 2, seed: None, trace: false };
+    let mut arguments =
+        Arguments { seeds: 10_000, from: 0, threads: 2, seed: None, trace: false, digest: false };
     while let Some(word) = words.next() {
         let mut number = || {
             let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
@@ -60,6 +67,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, S
             "--from" => arguments.from = number()?,
             "--threads" => arguments.threads = number()? as usize,
             "--seed" => arguments.seed = Some(number()?),
+            "--digest" => arguments.digest = true,
             "--trace" => arguments.trace = true,
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown argument {other}")),

@@ -30,6 +30,16 @@ pub struct Run {
     pub happenings: u64,
 }
 
+impl Run {
+    /// A number that differs if any line of the trace does (64-bit FNV-1a).
+    pub fn digest(&self) -> u64 {
+        let bytes = self.trace.iter().flat_map(|line| line.bytes().chain([b'\n']));
+        bytes.fold(0xCBF2_9CE4_8422_2325, |digest, byte| {
+            (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+        })
+    }
+}
+
 /// Carries out a plan.
 pub fn simulate(plan: &Plan, bug: Option<Bug>, traced: bool) -> Run {
     let plan = Arc::new(plan.clone());
