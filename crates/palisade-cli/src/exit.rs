@@ -13,6 +13,8 @@ pub(crate) type Outcome<T = u8> = Result<T, Failure>;
 pub(crate) const OK: u8 = 0;
 /// The answer is no: nothing there, a write refused.
 pub(crate) const NO: u8 = 1;
+/// Nobody can say whether yes or no.
+pub(crate) const UNDECIDED: u8 = 2;
 /// Asked for something that cannot be (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The engine cannot serve (`EX_UNAVAILABLE`).
@@ -33,6 +35,7 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0        done
   1        no: nothing there, or a write was refused
+  2        undecided (verify)
   64       usage: bad names, options or URLs, or what the engine does not offer
   69       the engine is unavailable, or its data cannot be read
   70       a fault in palisade itself

@@ -11,6 +11,8 @@ mod ls;
 mod put;
 mod run;
 mod show;
+#[allow(dead_code, reason = "`verify --check` calls it as soon as there is a `verify`")]
+mod verify_check;
 mod watch;
 
 use crate::args::{Cli, Verb};

@@ -1,6 +1,21 @@
 //! Checkers: what a [`History`](crate::history::History) must show if the locks are right.
 
-use crate::history::{Nanos, OpId};
+mod all;
+mod belief;
+mod fenced;
+pub mod file;
+mod kind;
+pub mod linear;
+mod lost;
+mod models;
+mod progress;
+mod tokens;
+
+use std::collections::HashSet;
+
+pub use self::all::{Bounds, Findings, Spread, all};
+pub use self::kind::ModelKind;
+use crate::history::{Call, History, Hold, HoldMode, Nanos, Op, OpId};
 
 /// Something that must never be, and was.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -27,3 +42,36 @@ pub struct Undecided {
     /// Why.
     pub why: String,
 }
+
+/// The register that a lock guards in a run of the harness.
+pub fn register_of(lock: &str) -> String {
+    format!("{lock}{DATA}")
+}
+
+/// The lock that guards a register, if it is named like one that has one.
+pub fn lock_of(register: &str) -> Option<&str> {
+    register.strip_suffix(DATA)
+}
+
+/// What a register's name has behind that of its lock.
+const DATA: &str = "#data";
+
+/// Whether two grants cannot be held at one time. That there are too many slots at once is no matter
+/// of two.
+fn excludes(one: &Hold, other: &Hold) -> bool {
+    match (one.mode, other.mode) {
+        (HoldMode::Shared, HoldMode::Shared) => false,
+        (HoldMode::Slot(_), HoldMode::Slot(_)) => one.slot.is_some() && one.slot == other.slot,
+        _ => true,
+    }
+}
+
+/// The locks that are shared or have slots: writes to the registers that they guard have more than
+/// one fence, so that tokens may fall.
+fn without_one_fence(history: &History) -> HashSet<&str> {
+    let apart = |op: &&Op| matches!(op.call, Call::Acquire { mode: HoldMode::Shared | HoldMode::Slot(_) });
+    history.ops.iter().filter(apart).map(|op| &*op.key).collect()
+}
+
+#[cfg(test)]
+mod tests;

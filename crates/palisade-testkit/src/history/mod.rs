@@ -5,12 +5,14 @@
 //! [`History`], which checkers read. A saved file can be checked again at any time.
 
 mod event;
+mod formats;
 mod hold;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub use self::event::{Answer, Begin, Call, Event, FaultKind, HoldMode};
+pub use self::formats::Format;
 pub use self::hold::{Ended, Hold};
 
 /// Identifies an operation: unique in its history.

@@ -1,0 +1,123 @@
+//! Checks of saved histories.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::ModelKind;
+use super::kind::Subject;
+use super::linear::{Budget, Outcome, Part};
+use crate::history::{Format, History, Hold, Op};
+
+/// What came of checking a file.
+#[derive(Debug, Clone)]
+pub struct FileVerdict {
+    /// Which model the file was held to.
+    pub model: ModelKind,
+    /// Its format.
+    pub format: Format,
+    /// How many keys were checked.
+    pub keys: usize,
+    /// How many operations had a place in the order.
+    pub ops: usize,
+    /// What is wrong, by key.
+    pub violated: Vec<(String, Part)>,
+    /// What could not be decided, by key.
+    pub undecided: Vec<(String, String)>,
+}
+
+impl FileVerdict {
+    /// Whether every key is linearizable.
+    pub fn is_linearizable(&self) -> bool {
+        self.violated.is_empty() && self.undecided.is_empty()
+    }
+}
+
+/// Why a file could not be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileError {
+    /// It is no history; why, with the line.
+    NoHistory(String),
+    /// It is one, but not of what the model is about.
+    WrongModel(String),
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NoHistory(why) | Self::WrongModel(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Checks a history against a model, each key on its own. Its format is told from the text.
+///
+/// ```
+/// use palisade_testkit::check::{ModelKind, file::check_file, linear::Budget};
+/// let text = "\
+/// {:process 1, :type :invoke, :f :write, :value 1}
+/// {:process 1, :type :ok, :f :write, :value 1}
+/// {:process 2, :type :invoke, :f :read}
+/// {:process 2, :type :ok, :f :read, :value 1}";
+/// let verdict = check_file(text, ModelKind::Register, Budget::default()).unwrap();
+/// assert_eq!(verdict.to_string(), "linearizable");
+/// ```
+///
+/// # Errors
+/// If the text is no history, or has nothing in it that the model knows.
+pub fn check_file(text: &str, model: ModelKind, budget: Budget) -> Result<FileVerdict, FileError> {
+    let (history, format) = History::read(text).map_err(FileError::NoHistory)?;
+    check(&history, format, model, budget).map_err(FileError::WrongModel)
+}
+
+fn check(history: &History, format: Format, model: ModelKind, budget: Budget) -> Result<FileVerdict, String> {
+    let started = Instant::now();
+    let holds = if format == Format::Own { history.holds() } else { Vec::new() };
+    let apart = super::without_one_fence(history);
+    let mut verdict =
+        FileVerdict { model, format, keys: 0, ops: 0, violated: Vec::new(), undecided: Vec::new() };
+    for (key, ops) in history.by_key() {
+        let ops: Vec<&Op> = ops.into_iter().filter(|op| model.knows(&op.call)).collect();
+        if ops.is_empty() {
+            continue;
+        }
+        let holds: Vec<&Hold> = holds.iter().filter(|hold| hold.key == key).collect();
+        let fenced = !super::lock_of(&key).is_some_and(|lock| apart.contains(lock));
+        let subject = Subject { ops: &ops, holds: (format == Format::Own).then_some(&holds), fenced };
+        let budget = Budget { time: budget.time.saturating_sub(started.elapsed()), ..budget };
+        let (steps, searched) = subject.judge(model, budget)?;
+        verdict.keys += 1;
+        verdict.ops += steps;
+        match searched.outcome {
+            Outcome::Linearizable => {}
+            Outcome::Violated(part) => verdict.violated.push((key.to_string(), part)),
+            Outcome::Undecided(why) => verdict.undecided.push((key.to_string(), why)),
+        }
+    }
+    if verdict.keys == 0 {
+        return Err(format!("the history has no operation that the model {model} knows"));
+    }
+    Ok(verdict)
+}
+
+impl fmt::Display for FileVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((key, part)) = self.violated.first() {
+            if !key.is_empty() {
+                writeln!(f, "on key {key}:")?;
+            }
+            part.fmt(f)?;
+            match self.violated.len() {
+                1 => Ok(()),
+                count => {
+                    write!(f, "\n{} of {} keys are not linearizable; this is the first", count, self.keys)
+                }
+            }
+        } else if let Some((key, why)) = self.undecided.first() {
+            let on = if key.is_empty() { String::new() } else { format!(" on key {key}") };
+            write!(f, "undecided{on}: {why}")
+        } else {
+            f.write_str("linearizable")
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The sweeps pass what is clean and flag what is not, each by the right name.
+
+use std::time::Duration;
+
+use super::locks::{self, Shape};
+use super::random::Random;
+use super::script::Script;
+use super::{budget, mutate};
+use crate::check::{Bounds, Findings, all};
+use crate::history::{Answer, Call, Event, FaultKind, History};
+
+fn findings(history: &History) -> Findings {
+    all(history, &Bounds { progress: Duration::from_nanos(2_000_000), linear: budget() })
+}
+
+/// Which checkers found something.
+fn checkers(history: &History) -> Vec<&'static str> {
+    let mut checkers: Vec<_> =
+        findings(history).violations.iter().map(|violation| violation.checker).collect();
+    checkers.sort_unstable();
+    checkers.dedup();
+    checkers
+}
+
+const SHAPES: [Shape; 3] = [Shape::exclusive(5, 150, 25), Shape::rw(6, 150, 25), Shape::slots(3, 6, 150, 25)];
+
+#[test]
+fn clean_locks_pass_all_of_them() {
+    let mut takeovers = 0;
+    for seed in 0..30 {
+        for shape in SHAPES {
+            let history = History::from_events(locks::clean(shape, seed)).unwrap();
+            let findings = findings(&history);
+            assert!(findings.is_clean(), "seed {seed}, {shape:?}: {:#?}", findings.violations);
+            assert!(findings.grants >= 150 && findings.waits.count == findings.grants);
+            takeovers += findings.takeovers.count;
+        }
+    }
+    assert!(takeovers > 20, "{takeovers}");
+}
+
+#[test]
+fn broken_locks_are_flagged_by_the_right_sweep() {
+    for (name, mutate, expected) in [
+        ("swap", mutate::swap_tokens as mutate::Mutation, "tokens"),
+        ("repeat", mutate::repeat_token, "tokens"),
+        ("overlap", mutate::overlap, "belief"),
+        ("writer beside reader", mutate::writer_beside_reader, "belief"),
+        ("same slot", mutate::same_slot, "belief"),
+        ("extra permit", mutate::extra_permit, "belief"),
+    ] {
+        let mut count = 0;
+        for seed in 0..20 {
+            for shape in SHAPES {
+                // Readers and slots may have tokens in any order among themselves.
+                if expected == "tokens" && shape.shared + shape.slots.unwrap_or(0) as usize > 0 {
+                    continue;
+                }
+                let events = locks::clean(shape, seed);
+                let Some(broken) = mutate(&events, &mut Random::new(seed)) else { continue };
+                let found = checkers(&History::from_events(broken).unwrap());
+                assert!(found.contains(&expected), "{name}, seed {seed}, {shape:?}: {found:?}");
+                count += 1;
+            }
+        }
+        assert!(count > 10, "{name}: {count}");
+    }
+}
+
+/// Two holders one after the other, each of whom writes.
+fn fenced() -> Script {
+    let mut script = Script::default();
+    let first = script.acquire(1, (1, 2), 5);
+    script.write(1, (3, 4), 5, 1);
+    script.release(1, (5, 6), first);
+    script.acquire(2, (7, 8), 6);
+    script.write(2, (9, 10), 6, 2);
+    script
+}
+
+#[test]
+fn fenced_writes() {
+    let mut clean = fenced();
+    clean.read(3, (11, 12), 2);
+    assert_eq!(checkers(&clean.history()), [""; 0]);
+
+    let mut stale = fenced();
+    stale.write(1, (11, 12), 5, 3);
+    assert_eq!(checkers(&stale.history()), ["fenced", "linear"]);
+
+    let mut never_granted = fenced();
+    never_granted.write(1, (11, 12), 7, 3);
+    assert_eq!(checkers(&never_granted.history()), ["fenced"]);
+
+    let mut twice = fenced();
+    twice.write(1, (11, 12), 6, 2);
+    assert_eq!(checkers(&twice.history()), ["fenced", "linear"]);
+
+    let mut old = fenced();
+    old.read(3, (11, 12), 1);
+    assert_eq!(checkers(&old.history()), ["fenced", "linear"]);
+
+    let mut over = fenced();
+    let call = Call::Write { value: "v3".into(), version: Some(1), token: None };
+    over.op(4, "k#data", (11, 12), call, Answer::Done { version: Some(3) });
+    assert_eq!(checkers(&over.history()), ["fenced", "linear"]);
+}
+
+fn set(elements: &str) -> History {
+    let mut script = Script::default();
+    let mut add = |at, element: &str, answer| {
+        script.op(1, "set", (at, at + 1), Call::Add { element: element.into() }, answer);
+    };
+    add(1, "a", Answer::Done { version: None });
+    add(3, "b", Answer::Done { version: None });
+    add(5, "c", Answer::Unknown { reason: "cut".into() });
+    add(7, "d", Answer::Refused { version: None, stale: true });
+    script.event(Event::Calm { at: 10 });
+    let answer = Answer::Value { value: Some(elements.to_owned()), version: None };
+    script.op(2, "set", (11, 12), Call::Read, answer);
+    script.history()
+}
+
+#[test]
+fn lost_updates() {
+    for (elements, lost, violations) in
+        [("a,b", 0, 0), ("a, b, c", 0, 0), ("a", 1, 1), ("", 2, 1), ("a,b,d", 0, 1), ("b,x", 1, 2)]
+    {
+        let findings = findings(&set(elements));
+        assert_eq!(findings.lost_updates, lost, "{elements}");
+        assert_eq!(findings.violations.len(), violations, "{elements}: {:?}", findings.violations);
+        assert_eq!(findings.stale_refused, 1);
+    }
+}
+
+#[test]
+fn a_set_that_nobody_read_at_the_end_is_undecided() {
+    let mut script = Script::default();
+    script.op(1, "set", (1, 2), Call::Add { element: "a".into() }, Answer::Done { version: None });
+    let findings = findings(&script.history());
+    assert_eq!(findings.undecided.len(), 1);
+    assert!(!findings.is_clean());
+}
+
+/// One holds, another waits and comes in so long after the first has left.
+fn handover(took: u64) -> Script {
+    let mut script = Script::default();
+    let first = script.acquire(1, (1, 2), 1);
+    script.release(1, (1_000_000, 1_000_001), first);
+    script.acquire(2, (500_000, 1_000_000 + took), 2);
+    script
+}
+
+#[test]
+fn progress_is_bounded() {
+    assert_eq!(checkers(&handover(1_900_000).history()), [""; 0]);
+    assert_eq!(checkers(&handover(2_100_000).history()), ["progress"]);
+}
+
+#[test]
+fn faults_and_stalls_excuse_no_progress() {
+    let mut cut = handover(2_100_000);
+    cut.event(Event::Fault {
+        fault: 1,
+        at: 1_500_000,
+        kind: FaultKind::Cut,
+        target: "all".into(),
+        process: None,
+    });
+    cut.event(Event::Healed { fault: 1, at: 2_000_000 });
+    assert_eq!(checkers(&cut.history()), [""; 0]);
+
+    let mut stalled = handover(2_100_000);
+    stalled.event(Event::Stalled { from: 1_500_000, until: 2_000_000 });
+    assert_eq!(checkers(&stalled.history()), [""; 0]);
+
+    let mut killed = handover(2_100_000);
+    killed.event(Event::Fault {
+        fault: 1,
+        at: 1_500_000,
+        kind: FaultKind::Kill,
+        target: "worker 7".into(),
+        process: Some(7),
+    });
+    assert_eq!(checkers(&killed.history()), ["progress"]);
+}
+
+#[test]
+fn a_takeover_is_timed_from_the_death() {
+    let mut script = Script::default();
+    script.acquire(1, (1, 2), 1);
+    script.event(Event::Died { process: 1, at: 100 });
+    script.acquire(2, (50, 350), 2);
+    let findings = findings(&script.history());
+    assert_eq!((findings.takeovers.count, findings.takeovers.max), (1, 250));
+}
