@@ -46,6 +46,11 @@ impl Maker {
         Duration::from_nanos(self.dice.below(self.length.as_nanos() as u64))
     }
 
+    /// How long an outage lasts: often about as long as a claim lives without a renewal.
+    fn outage(&mut self) -> Duration {
+        if self.dice.percent(50) { self.ttl * 7 / 10 + self.time(self.ttl) } else { self.time(self.ttl * 3) }
+    }
+
     fn node(&mut self) -> NodePlan {
         // A round trip is well below every time limit, unless a fault makes it longer.
         let slowest = self.ttl / self.dice.pick(&[30, 100, 500]);
@@ -86,7 +91,7 @@ impl Maker {
             number: self.dice.below(self.keys) as u8,
             patience,
             hold: self.time(ttl * 3),
-            effect: self.dice.pick(&[Effect::None, Effect::Checked, Effect::Checked, Effect::Zombie]),
+            effect: self.dice.pick(&[Effect::None, Effect::Checked, Effect::Zombie, Effect::Zombie]),
             end: self.dice.pick(&[End::Release, End::Release, End::Drop]),
             cancel,
         }
@@ -112,7 +117,7 @@ impl Maker {
     }
 
     fn pause(&mut self, node: usize) -> Fault {
-        Fault::Pause { node, at: self.moment(), lasts: self.time(self.ttl * 3) }
+        Fault::Pause { node, at: self.moment(), lasts: self.outage() }
     }
 
     fn crash(&mut self, node: usize) -> Fault {
@@ -122,7 +127,7 @@ impl Maker {
     fn cut(&mut self, node: usize) -> Fault {
         let way = self.dice.pick(&[Way::Both, Way::There, Way::Back]);
         let silent = self.dice.percent(50);
-        Fault::Cut { node, at: self.moment(), lasts: self.time(self.ttl * 3), way, silent }
+        Fault::Cut { node, at: self.moment(), lasts: self.outage(), way, silent }
     }
 
     fn slow(&mut self, node: usize) -> Fault {
