@@ -91,6 +91,7 @@ impl Maker {
             number: self.dice.below(self.keys) as u8,
             patience,
             hold: self.time(ttl * 3),
+            longest_hold: self.dice.percent(10).then(|| self.time(ttl * 2)),
             effect: self.dice.pick(&[Effect::None, Effect::Checked, Effect::Zombie, Effect::Zombie]),
             end: self.dice.pick(&[End::Release, End::Release, End::Drop]),
             cancel,
@@ -100,6 +101,13 @@ impl Maker {
     /// Each seed has its own mix: where all kinds strike all the time, some hide others.
     fn faults(&mut self, nodes: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
+        if self.dice.percent(10) {
+            for _ in 0..self.dice.between(1, 2) {
+                let node = self.dice.below(nodes as u64) as usize;
+                faults.push(self.message(node));
+            }
+            return faults;
+        }
         let mut some = |maker: &mut Self, most: u64, make: fn(&mut Self, usize) -> Fault| {
             if maker.dice.percent(50) {
                 for _ in 0..maker.dice.between(1, most) {
@@ -110,6 +118,7 @@ impl Maker {
         };
         some(self, 3, Self::pause);
         some(self, 2, Self::crash);
+        some(self, 1, Self::leave);
         some(self, 3, Self::cut);
         some(self, 3, Self::slow);
         some(self, 12, Self::message);
@@ -122,6 +131,10 @@ impl Maker {
 
     fn crash(&mut self, node: usize) -> Fault {
         Fault::Crash { node, at: self.moment(), gap: self.time(self.ttl * 2) }
+    }
+
+    fn leave(&mut self, node: usize) -> Fault {
+        Fault::Leave { node, at: self.moment(), gap: self.time(self.ttl * 2) }
     }
 
     fn cut(&mut self, node: usize) -> Fault {

@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use palisade::{
-    Client, Guard, Leadership, MutexGuard, Released, Result, RwLockReadGuard, RwLockWriteGuard,
-    SemaphoreGuard,
+    Client, Election, Guard, Leadership, Mutex, MutexGuard, Released, Result, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard,
 };
 
 use super::plan::{Patience, Step, Want};
@@ -43,12 +45,35 @@ impl Held {
     }
 }
 
+/// A recipe whose guards can be told how long they may live at most.
+trait Limited: Sized {
+    fn longest(self, longest: Duration) -> Self;
+}
+
+macro_rules! limited {
+    ($($recipe:ident)*) => {
+        $(impl Limited for $recipe {
+            fn longest(self, longest: Duration) -> Self {
+                self.longest_hold(longest)
+            }
+        })*
+    };
+}
+limited!(Mutex RwLock Semaphore Election);
+
+fn limited<R: Limited>(recipe: R, step: &Step) -> R {
+    match step.longest_hold {
+        Some(longest) => recipe.longest(longest),
+        None => recipe,
+    }
+}
+
 /// Takes what the step wants, through the recipe that a program would use.
 pub(super) async fn take(client: &Client, step: &Step) -> Result<Option<Held>> {
     let name = step.want.key(step.number);
     Ok(match step.want {
         Want::Mutex => {
-            let mutex = client.mutex(&name)?;
+            let mutex = limited(client.mutex(&name)?, step);
             match step.patience {
                 Patience::Once => mutex.try_acquire().await?,
                 Patience::Within(limit) => mutex.acquire_within(limit).await?,
@@ -57,7 +82,7 @@ pub(super) async fn take(client: &Client, step: &Step) -> Result<Option<Held>> {
             .map(Held::Mutex)
         }
         Want::Write => {
-            let lock = client.rw_lock(&name)?;
+            let lock = limited(client.rw_lock(&name)?, step);
             match step.patience {
                 Patience::Once => lock.try_write().await?,
                 Patience::Within(limit) => lock.write_within(limit).await?,
@@ -66,7 +91,7 @@ pub(super) async fn take(client: &Client, step: &Step) -> Result<Option<Held>> {
             .map(Held::Write)
         }
         Want::Read => {
-            let lock = client.rw_lock(&name)?;
+            let lock = limited(client.rw_lock(&name)?, step);
             match step.patience {
                 Patience::Once => lock.try_read().await?,
                 Patience::Within(limit) => lock.read_within(limit).await?,
@@ -75,7 +100,7 @@ pub(super) async fn take(client: &Client, step: &Step) -> Result<Option<Held>> {
             .map(Held::Read)
         }
         Want::Slot => {
-            let semaphore = client.semaphore(&name, Want::SLOTS)?;
+            let semaphore = limited(client.semaphore(&name, Want::SLOTS)?, step);
             match step.patience {
                 Patience::Once => semaphore.try_acquire().await?,
                 Patience::Within(limit) => semaphore.acquire_within(limit).await?,
@@ -84,7 +109,7 @@ pub(super) async fn take(client: &Client, step: &Step) -> Result<Option<Held>> {
             .map(Held::Slot)
         }
         Want::Lead => {
-            let election = client.election(&name)?;
+            let election = limited(client.election(&name)?, step);
             match step.patience {
                 Patience::Once => election.try_campaign(name).await?,
                 Patience::Within(limit) => election.campaign_within(name, limit).await?,

@@ -23,7 +23,20 @@ pub(super) fn judge(events: &[Event], plan: &Plan, processes: &[usize]) -> Vec<V
         findings.undecided.into_iter().map(|open| violation("undecided", &open.key, 0, open.why, &[])),
     );
     found.extend(told_in_time(&history, &Told::new(plan, processes, events)));
+    found.extend(lost_for_little(plan, events));
     found
+}
+
+/// A message or two that get lost cost nobody a lock.
+fn lost_for_little(plan: &Plan, events: &[Event]) -> Option<Violation> {
+    let too_long = palisade::LostReason::HeldTooLong.to_string();
+    events.iter().filter(|_| plan.is_gentle()).find_map(|event| match event {
+        Event::Lost { hold, at, reason } if *reason != too_long => {
+            let what = format!("#{hold} was lost although two messages at most were: {reason}");
+            Some(violation("gentle", "", *at, what, &[*hold]))
+        }
+        _ => None,
+    })
 }
 
 fn violation(checker: &'static str, key: &str, at: Nanos, what: String, ops: &[OpId]) -> Violation {

@@ -84,6 +84,7 @@ impl Node {
                 .over(Arc::new(line))
                 .map_err(|error| error.to_string())?
         };
+        world.with(|state| state.leaving[self.id] = false);
         self.life = Some(Life { runtime, client, clock, signals, told });
         self.awake = true;
         Ok(())
@@ -106,6 +107,8 @@ impl Node {
             client: life.client.clone(),
             clock: life.clock.clone(),
             look: plan.ttl / 5,
+            call_timeout: plan.call_timeout,
+            ttl: plan.ttl,
         })
     }
 
@@ -139,7 +142,10 @@ impl Node {
     pub(super) fn close(&mut self, world: &World) {
         let Some(life) = &self.life else { return };
         let (client, world, node) = (life.client.clone(), world.clone(), self.id);
-        world.with(|state| state.working[node] += 1);
+        world.with(|state| {
+            state.leaving[node] = true;
+            state.working[node] += 1;
+        });
         self.spawn(async move {
             client.close().await;
             world.with(|state| state.working[node] -= 1);

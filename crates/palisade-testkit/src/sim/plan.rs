@@ -47,6 +47,8 @@ pub struct Step {
     pub patience: Patience,
     /// For how long it holds.
     pub hold: Duration,
+    /// The longest that its guard may live.
+    pub longest_hold: Option<Duration>,
     /// What it does under the lock.
     pub effect: Effect,
     /// How it gives it back.
@@ -167,6 +169,15 @@ pub enum Fault {
         /// How long until another is there.
         gap: Duration,
     },
+    /// A node closes its client, ends, and another takes its place.
+    Leave {
+        /// Which.
+        node: usize,
+        /// When.
+        at: Duration,
+        /// How long until it has ended.
+        gap: Duration,
+    },
     /// Messages of a node are lost.
     Cut {
         /// Which.
@@ -250,7 +261,7 @@ impl Fault {
             Self::Pause { at, lasts, .. } | Self::Cut { at, lasts, .. } | Self::Slow { at, lasts, .. } => {
                 at + lasts
             }
-            Self::Crash { at, gap, .. } => at + gap,
+            Self::Crash { at, gap, .. } | Self::Leave { at, gap, .. } => at + gap,
             Self::Message { .. } => Duration::ZERO,
         }
     }
@@ -260,6 +271,7 @@ impl Fault {
         match *self {
             Self::Pause { node, .. }
             | Self::Crash { node, .. }
+            | Self::Leave { node, .. }
             | Self::Cut { node, .. }
             | Self::Slow { node, .. }
             | Self::Message { node, .. } => node,
@@ -268,6 +280,12 @@ impl Fault {
 }
 
 impl Plan {
+    /// Whether no more goes wrong than what nobody should notice: two messages that are lost or
+    /// late, where every renewal may be tried three times.
+    pub fn is_gentle(&self) -> bool {
+        self.faults.len() <= 2 && self.faults.iter().all(|fault| matches!(fault, Fault::Message { .. }))
+    }
+
     /// When the last fault is over, counted from the beginning.
     pub fn calm_after(&self) -> Duration {
         self.faults.iter().map(Fault::over).max().unwrap_or_default()

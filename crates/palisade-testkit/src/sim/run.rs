@@ -279,6 +279,7 @@ impl Simulation {
                     self.nodes[node].crash(&self.world);
                 }
             }
+            Fault::Leave { .. } => self.nodes[node].close(&self.world),
             Fault::Cut { way, silent, .. } => self.world.with(|state| {
                 let link = &mut state.links[node];
                 if way != Way::Back {
@@ -303,7 +304,14 @@ impl Simulation {
         match fault {
             Fault::Pause { .. } => {
                 self.nodes[node].paused -= 1;
+                self.world.with(|state| state.went_on[node] = state.now());
                 self.nodes[node].awake = true;
+            }
+            Fault::Leave { .. } => {
+                if self.nodes[node].is_alive() {
+                    self.nodes[node].crash(&self.world);
+                }
+                self.start(node);
             }
             Fault::Crash { .. } if !self.nodes[node].is_alive() => self.start(node),
             Fault::Crash { .. } | Fault::Message { .. } => {}
@@ -318,7 +326,7 @@ impl Simulation {
     fn record_fault(&self, number: usize, fault: Fault) {
         let kind = match fault {
             Fault::Pause { .. } => FaultKind::Pause,
-            Fault::Crash { .. } => FaultKind::Kill,
+            Fault::Crash { .. } | Fault::Leave { .. } => FaultKind::Kill,
             Fault::Cut { .. } => FaultKind::Cut,
             Fault::Slow { .. } | Fault::Message { .. } => FaultKind::Slow,
         };
@@ -344,6 +352,7 @@ impl Simulation {
 fn strikes_at(fault: &Fault) -> Option<Duration> {
     match *fault {
         Fault::Pause { at, .. }
+        | Fault::Leave { at, .. }
         | Fault::Crash { at, .. }
         | Fault::Cut { at, .. }
         | Fault::Slow { at, .. } => Some(at),

@@ -113,6 +113,7 @@ impl Shrinker<'_> {
         self.try_without(|plan| of(plan).cancel = None::<Cancel>);
         self.try_without(|plan| of(plan).effect = Effect::None);
         self.try_without(|plan| of(plan).end = End::Release);
+        self.try_without(|plan| of(plan).longest_hold = None);
         self.try_without(|plan| of(plan).after = std::time::Duration::ZERO);
         self.try_without(|plan| of(plan).hold = std::time::Duration::ZERO);
     }

@@ -10,7 +10,7 @@ use super::clock::NodeClock;
 use super::held::{Held, take};
 use super::plan::{Effect, End, Patience, Phase, Step, Want};
 use super::world::{NodeId, World};
-use crate::history::{Answer, Call, Event, OpId, ProcessId};
+use crate::history::{Answer, Call, Event, Nanos, OpId, ProcessId};
 use crate::{CancelAfter, Cancelled};
 
 /// One task of a node: it takes, uses and gives back, and all of it goes on record.
@@ -22,6 +22,8 @@ pub(super) struct Worker {
     pub(super) clock: NodeClock,
     /// How often a guard is asked whether it is valid.
     pub(super) look: Duration,
+    pub(super) call_timeout: Duration,
+    pub(super) ttl: Duration,
 }
 
 /// What is known of a guard.
@@ -50,6 +52,9 @@ impl Worker {
         for step in steps.iter().skip(begun) {
             self.world.with(|state| state.begun[self.node][task] += 1);
             self.rest(step.after).await;
+            if self.world.with(|state| state.leaving[self.node]) {
+                return;
+            }
             self.step(step).await;
         }
     }
@@ -64,6 +69,7 @@ impl Worker {
                 number,
                 patience: Patience::Forever,
                 hold: Duration::ZERO,
+                longest_hold: None,
                 effect: Effect::Checked,
                 end: End::Release,
                 cancel: None,
@@ -86,7 +92,9 @@ impl Worker {
     async fn step(&self, step: &Step) -> bool {
         let key = step.want.key(step.number);
         let op = self.world.ask(self.process, &key, Call::Acquire { mode: step.want.mode() });
+        let asked = self.world.now();
         let taken = cut(step, Phase::Acquire, take(&self.client, step)).await;
+        self.was_patient(step, asked, op, &key);
         let held = match taken {
             Ok(Ok(Some(held))) => held,
             Ok(Ok(None)) => return self.failed(op, "not to be had"),
@@ -111,6 +119,24 @@ impl Worker {
     fn failed(&self, op: OpId, reason: &str) -> bool {
         self.world.answer(op, Answer::Failed { reason: reason.to_owned() });
         false
+    }
+
+    /// Whoever waits for a limited time does not wait much longer, unless its process stood still.
+    fn was_patient(&self, step: &Step, asked: Nanos, op: OpId, key: &str) {
+        let limit = match step.patience {
+            // It leaves the queue before it says so.
+            Patience::Within(limit) => limit + self.call_timeout,
+            // It asks again for as long as a claim lives, and the last time may take a whole call.
+            Patience::Once => self.ttl + self.call_timeout,
+            Patience::Forever => return,
+        };
+        // Clocks may differ by a few thousandths.
+        let (limit, now) = (limit + limit / 100, self.world.now());
+        let took = Duration::from_nanos(now - asked);
+        if took > limit && self.world.with(|state| state.went_on[self.node]) < asked {
+            let what = format!("it took {took:?} where {limit:?} is the most");
+            self.world.violated("patience", key, vec![op], what);
+        }
     }
 
     /// Notes when the guard is told that it is lost.

@@ -65,6 +65,10 @@ pub(super) struct State {
     pub(super) violations: Vec<Violation>,
     /// How many workers of each node have not ended yet.
     pub(super) working: Vec<usize>,
+    /// Nodes whose client is closed or being closed.
+    pub(super) leaving: Vec<bool>,
+    /// When each node last went on after a pause.
+    pub(super) went_on: Vec<Nanos>,
     /// How many steps of each task have begun.
     pub(super) begun: Vec<Vec<usize>>,
     /// `None` if nobody wants to read it.
@@ -90,6 +94,8 @@ impl World {
             events: Vec::new(),
             violations: Vec::new(),
             working: vec![0; nodes],
+            leaving: vec![false; nodes],
+            went_on: vec![0; nodes],
             begun,
             trace: traced.then(Vec::new),
         })))
