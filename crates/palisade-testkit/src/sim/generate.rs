@@ -13,6 +13,8 @@ struct Maker {
     keys: u64,
     /// Which wants this seed is about.
     wants: Vec<Want>,
+    /// Long holds and a lost message or two, which must cost nobody anything.
+    gentle: bool,
 }
 
 impl Plan {
@@ -26,7 +28,8 @@ impl Plan {
             wants.push(Want::Mutex);
         }
         let call_timeout = dice.pick(&[ttl / 4, ttl / 2, ttl, ttl * 2]);
-        let mut maker = Maker { ttl, length: ttl * 8, keys: dice.between(1, 2), wants, dice };
+        let (gentle, keys) = (dice.percent(10), dice.between(1, 2));
+        let mut maker = Maker { ttl, length: ttl * Self::LENGTH, keys, wants, gentle, dice };
         let count = maker.dice.between(2, 4) as usize;
         let nodes = (0..count).map(|_| maker.node()).collect();
         let faults = maker.faults(count);
@@ -90,7 +93,7 @@ impl Maker {
             want: self.dice.pick(&self.wants.clone()),
             number: self.dice.below(self.keys) as u8,
             patience,
-            hold: self.time(ttl * 3),
+            hold: if self.gentle { ttl + self.time(ttl * 2) } else { self.time(ttl * 3) },
             longest_hold: self.dice.percent(10).then(|| self.time(ttl * 2)),
             effect: self.dice.pick(&[Effect::None, Effect::Checked, Effect::Zombie, Effect::Zombie]),
             end: self.dice.pick(&[End::Release, End::Release, End::Drop]),
@@ -101,10 +104,12 @@ impl Maker {
     /// Each seed has its own mix: where all kinds strike all the time, some hide others.
     fn faults(&mut self, nodes: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
-        if self.dice.percent(10) {
+        if self.gentle {
             for _ in 0..self.dice.between(1, 2) {
                 let node = self.dice.below(nodes as u64) as usize;
-                faults.push(self.message(node));
+                let lost = [Fate::RequestLost { silent: true }, Fate::AnswerLost { silent: true }];
+                let (number, fate) = (self.dice.below(20), self.dice.pick(&lost));
+                faults.push(Fault::Message { node, number, fate });
             }
             return faults;
         }

@@ -280,6 +280,9 @@ impl Fault {
 }
 
 impl Plan {
+    /// For how many TTLs faults may strike.
+    pub(super) const LENGTH: u32 = 8;
+
     /// Whether no more goes wrong than what nobody should notice: two messages that are lost or
     /// late, where every renewal may be tried three times.
     pub fn is_gentle(&self) -> bool {
@@ -288,7 +291,9 @@ impl Plan {
 
     /// When the last fault is over, counted from the beginning.
     pub fn calm_after(&self) -> Duration {
-        self.faults.iter().map(Fault::over).max().unwrap_or_default()
+        let messages = self.faults.iter().any(|fault| matches!(fault, Fault::Message { .. }));
+        let least = if messages { self.ttl * Self::LENGTH } else { Duration::ZERO };
+        self.faults.iter().map(Fault::over).max().unwrap_or_default().max(least)
     }
 
     /// The longest that all steps together can take once nothing disturbs them any more.
