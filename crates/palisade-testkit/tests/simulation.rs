@@ -49,6 +49,29 @@ fn planted_mistakes_are_found() {
 fn what_is_right_is_left_alone() {
     let tally = run_seeds(1_000_000, 300, 2, None, &|_| ());
     assert_eq!((tally.failed, tally.seeds), (None, 300));
+    let must_be_seen = [
+        "granted",
+        "released",
+        "released too late",
+        "added",
+        "refused by a fence",
+        "failed: cancelled",
+        "failed: not to be had",
+        "failed: Timeout",
+        "failed: Unavailable",
+        "unknown: Timeout",
+        "unknown: Unavailable",
+        "unknown: cancelled",
+        "unknown: dropped",
+        "lost: it was not renewed in time",
+        "lost: the engine could not be reached",
+        "lost: this process stood still for too long",
+        "lost: its longest hold is over",
+        "lost: its client was closed",
+    ];
+    for sort in must_be_seen {
+        assert!(tally.seen.contains_key(sort), "{sort:?} was never seen, but: {:#?}", tally.seen);
+    }
 }
 
 #[test]

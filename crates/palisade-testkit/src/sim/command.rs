@@ -81,6 +81,9 @@ fn many(arguments: &Arguments) -> ExitCode {
     let tell = |done: u64| eprint!("\r{done} of {} seeds, {:.0?} ", arguments.seeds, started.elapsed());
     let tally = run_seeds(arguments.from, arguments.seeds, arguments.threads, None, &tell);
     eprintln!("\r{}", summary(&tally, started.elapsed()));
+    for (sort, count) in &tally.seen {
+        println!("{count:>9} {sort}");
+    }
     match tally.failed {
         None => ExitCode::SUCCESS,
         Some(seed) => {

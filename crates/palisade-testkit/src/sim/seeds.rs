@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::{Bug, Plan, Run, simulate};
+use crate::history::{Answer, Event};
 
 /// What many seeds showed.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +18,8 @@ pub struct Tally {
     pub events: u64,
     /// How many things happened in them: messages, timers, faults.
     pub happenings: u64,
+    /// How often what was seen, to see that nothing is left out.
+    pub seen: BTreeMap<String, u64>,
     /// The smallest seed that showed a mistake, if one did.
     pub failed: Option<u64>,
 }
@@ -26,9 +30,33 @@ impl Tally {
         self.time += run.time;
         self.events += run.events.len() as u64;
         self.happenings += run.happenings;
+        for event in &run.events {
+            if let Some(sort) = sort(event) {
+                *self.seen.entry(sort).or_default() += 1;
+            }
+        }
         if !run.violations.is_empty() {
             self.failed = Some(self.failed.map_or(seed, |other| other.min(seed)));
         }
+    }
+}
+
+/// What sort of thing an event shows, in a few words; `None` for what is everywhere.
+fn sort(event: &Event) -> Option<String> {
+    match event {
+        Event::Return { answer, .. } => match answer {
+            Answer::Granted { .. } => Some("granted".to_owned()),
+            Answer::Released { in_time: true } => Some("released".to_owned()),
+            Answer::Released { in_time: false } => Some("released too late".to_owned()),
+            Answer::Done { .. } => Some("added".to_owned()),
+            Answer::Refused { .. } => Some("refused by a fence".to_owned()),
+            Answer::Failed { reason } => Some(format!("failed: {reason}")),
+            Answer::Unknown { reason } => Some(format!("unknown: {reason}")),
+            Answer::Value { .. } => None,
+        },
+        Event::Lost { reason, .. } => Some(format!("lost: {reason}")),
+        Event::Fault { kind, .. } => Some(format!("fault: {}", kind.name())),
+        _ => None,
     }
 }
 

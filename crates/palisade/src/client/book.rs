@@ -47,6 +47,8 @@ struct Entry {
     /// While it is being renewed: when no answer counts as a failed try.
     renew_at: BootInstant,
     renewing: bool,
+    /// When the last renewal that reached the engine was sent.
+    renewed: BootInstant,
     /// The last renewal did not reach the engine.
     unreachable: bool,
     look_at: BootInstant,
@@ -115,6 +117,7 @@ impl Book {
             deadline,
             renew_at,
             renewing: false,
+            renewed: now,
             unreachable: false,
             look_at: now,
         };
@@ -284,7 +287,8 @@ impl Book {
                         hold.set_trouble(None);
                     }
                     entry.deadline = entry.deadline.max(deadline);
-                    entry.renew_at = sent + renewal_interval(entry.claim.ttl);
+                    entry.renewed = entry.renewed.max(sent);
+                    entry.renew_at = entry.renewed + renewal_interval(entry.claim.ttl);
                     entry.renewing = false;
                     entry.unreachable = false;
                 });
@@ -294,8 +298,18 @@ impl Book {
         }
     }
 
-    /// A renewal did not reach the engine: try again soon, long before the deadline.
-    pub(super) fn renewal_failed(&mut self, claim: ClaimId, trouble: &Arc<str>, now: BootInstant) {
+    /// A renewal did not reach the engine: try again soon, long before the deadline. Returns whether
+    /// that is news: a later one may have reached it meanwhile.
+    pub(super) fn renewal_failed(
+        &mut self,
+        claim: ClaimId,
+        trouble: &Arc<str>,
+        sent: BootInstant,
+        now: BootInstant,
+    ) -> bool {
+        if self.entries.get(&claim).is_some_and(|entry| entry.renewed > sent) {
+            return false;
+        }
         self.update(claim, |entry| {
             if let Some(hold) = &entry.hold {
                 hold.set_trouble(Some(Arc::clone(trouble)));
@@ -304,6 +318,7 @@ impl Book {
             entry.renewing = false;
             entry.unreachable = true;
         });
+        true
     }
 
     fn update(&mut self, id: ClaimId, change: impl FnOnce(&mut Entry)) {

@@ -278,13 +278,15 @@ impl Round {
                     hold.lose(reason);
                 }
             }
-            Flight::Renewed { claims, answer: Err(error), .. } => {
+            Flight::Renewed { claims, sent, answer: Err(error) } => {
                 tracing::debug!(%error, claims = claims.len(), "renewal failed");
-                self.reached(!error.is_transient());
                 let trouble: Arc<str> = error.to_string().into();
                 let mut book = self.shared.book.lock();
-                for claim in &claims {
-                    book.renewal_failed(claim.id, &trouble, now);
+                let failed = claims.iter().filter(|claim| book.renewal_failed(claim.id, &trouble, sent, now));
+                let news = failed.count() > 0;
+                drop(book);
+                if news {
+                    self.reached(!error.is_transient());
                 }
             }
             Flight::Released { answer: Ok(_), .. } => {}
