@@ -1,7 +1,9 @@
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::{Plan, Run, Tally, run_seeds, shrink, simulate};
+use crate::check::Violation;
 
 /// How many runs shrinking may take.
 const SHRINK_TRIES: usize = 2000;
@@ -124,10 +126,9 @@ fn one(seed: u64, trace: bool) -> ExitCode {
 pub(super) fn show(plan: &Plan, run: &Run) -> String {
     let mut text = format!("{plan:#?}\n\n{}\n\n", run.trace.join("\n"));
     for violation in &run.violations {
-        text.push_str(&format!(
-            "{}: {} {} (operations {:?})\n",
-            violation.checker, violation.key, violation.what, violation.ops
-        ));
+        let Violation { checker, key, what, ops, .. } = violation;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{checker}: {key}: {what} (operations {ops:?})");
     }
     text
 }

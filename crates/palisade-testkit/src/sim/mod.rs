@@ -29,6 +29,7 @@ mod run;
 mod seeds;
 mod server;
 mod shrink;
+mod strike;
 mod truth;
 mod wire;
 mod worker;

@@ -255,6 +255,18 @@ pub enum Fate {
 }
 
 impl Fault {
+    /// When it strikes, for those that have a time.
+    pub(super) fn strikes_at(&self) -> Option<Duration> {
+        match *self {
+            Self::Pause { at, .. }
+            | Self::Leave { at, .. }
+            | Self::Crash { at, .. }
+            | Self::Cut { at, .. }
+            | Self::Slow { at, .. } => Some(at),
+            Self::Message { .. } => None,
+        }
+    }
+
     /// When it is over, for those that have a time.
     pub(super) fn over(&self) -> Duration {
         match *self {
@@ -301,6 +313,6 @@ impl Plan {
         let steps = self.nodes.iter().flat_map(|node| &node.tasks).flatten();
         let work: Duration =
             steps.map(|step| step.after + step.hold + self.ttl * 2 + self.call_timeout * 4).sum();
-        work + self.ttl * 10 + Duration::from_secs(60)
+        work + self.ttl * 10 + Duration::from_mins(1)
     }
 }

@@ -9,11 +9,11 @@ use super::bug::{Bug, Store};
 use super::clock::NodeClock;
 use super::judge;
 use super::node::Node;
-use super::plan::{Fault, Plan, Want, Way};
+use super::plan::{Plan, Want};
 use super::server::Server;
 use super::world::{Happening, SERVER, World};
 use crate::check::Violation;
-use crate::history::{Answer, Call, Event, FaultKind, Nanos, ProcessId};
+use crate::history::{Answer, Call, Event, Nanos, ProcessId};
 
 /// What a simulation showed.
 #[derive(Debug, Clone)]
@@ -59,12 +59,13 @@ pub fn simulate(plan: &Plan, bug: Option<Bug>, traced: bool) -> Run {
     simulation.finish()
 }
 
-struct Simulation {
+/// A simulation under way.
+pub(super) struct Simulation {
     // Dropped first: its tasks may still look at the world.
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     server: Server,
-    plan: Arc<Plan>,
-    world: World,
+    pub(super) plan: Arc<Plan>,
+    pub(super) world: World,
     store: Store,
     bug: Option<Bug>,
     /// On which node each process is, by its number.
@@ -79,7 +80,7 @@ impl Simulation {
     fn run(&mut self) {
         self.world.with(|state| {
             for (number, fault) in self.plan.faults.iter().enumerate() {
-                if let Some(at) = strikes_at(fault) {
+                if let Some(at) = fault.strikes_at() {
                     state.plan_in(at, Happening::Strike(number));
                     state.plan_in(fault.over(), Happening::Heal(number));
                 }
@@ -183,7 +184,7 @@ impl Simulation {
         self.processes.len() as ProcessId - 1
     }
 
-    fn start(&mut self, node: usize) {
+    pub(super) fn start(&mut self, node: usize) {
         if let Err(problem) = self.nodes[node].start(&self.world, &self.plan, &self.store, self.bug) {
             self.world.violated("start", "", Vec::new(), problem);
             return;
@@ -268,75 +269,6 @@ impl Simulation {
         }
     }
 
-    fn strike(&mut self, number: usize) {
-        let fault = self.plan.faults[number];
-        self.record_fault(number, fault);
-        let node = fault.node();
-        match fault {
-            Fault::Pause { .. } => self.nodes[node].paused += 1,
-            Fault::Crash { .. } => {
-                if self.nodes[node].is_alive() {
-                    self.nodes[node].crash(&self.world);
-                }
-            }
-            Fault::Leave { .. } => self.nodes[node].close(&self.world),
-            Fault::Cut { way, silent, .. } => self.world.with(|state| {
-                let link = &mut state.links[node];
-                if way != Way::Back {
-                    link.no_requests = Some(silent);
-                }
-                if way != Way::There {
-                    link.no_answers = Some(silent);
-                }
-            }),
-            Fault::Slow { by, .. } => self.world.with(|state| state.links[node].slow = by),
-            Fault::Message { .. } => {}
-        }
-    }
-
-    fn heal(&mut self, number: usize) {
-        self.world.with(|state| {
-            let at = state.now();
-            state.record(Event::Healed { fault: number as u64, at });
-        });
-        let fault = self.plan.faults[number];
-        let node = fault.node();
-        match fault {
-            Fault::Pause { .. } => {
-                self.nodes[node].paused -= 1;
-                self.world.with(|state| state.went_on[node] = state.now());
-                self.nodes[node].awake = true;
-            }
-            Fault::Leave { .. } => {
-                if self.nodes[node].is_alive() {
-                    self.nodes[node].crash(&self.world);
-                }
-                self.start(node);
-            }
-            Fault::Crash { .. } if !self.nodes[node].is_alive() => self.start(node),
-            Fault::Crash { .. } | Fault::Message { .. } => {}
-            Fault::Cut { .. } => self.world.with(|state| {
-                state.links[node].no_requests = None;
-                state.links[node].no_answers = None;
-            }),
-            Fault::Slow { .. } => self.world.with(|state| state.links[node].slow = Duration::ZERO),
-        }
-    }
-
-    fn record_fault(&self, number: usize, fault: Fault) {
-        let kind = match fault {
-            Fault::Pause { .. } => FaultKind::Pause,
-            Fault::Crash { .. } | Fault::Leave { .. } => FaultKind::Kill,
-            Fault::Cut { .. } => FaultKind::Cut,
-            Fault::Slow { .. } | Fault::Message { .. } => FaultKind::Slow,
-        };
-        let target = format!("node {}", fault.node());
-        self.world.with(|state| {
-            let (at, fault) = (state.now(), number as u64);
-            state.record(Event::Fault { fault, at, kind, target, process: None });
-        });
-    }
-
     fn finish(self) -> Run {
         let Self { nodes, server, world, plan, happenings, processes, .. } = self;
         drop((nodes, server));
@@ -346,16 +278,5 @@ impl Simulation {
         violations.extend(judge::judge(&events, &plan, &processes));
         let time = Duration::from_nanos(now - World::START);
         Run { violations, events, trace: world.take_trace(), time, happenings }
-    }
-}
-
-fn strikes_at(fault: &Fault) -> Option<Duration> {
-    match *fault {
-        Fault::Pause { at, .. }
-        | Fault::Leave { at, .. }
-        | Fault::Crash { at, .. }
-        | Fault::Cut { at, .. }
-        | Fault::Slow { at, .. } => Some(at),
-        Fault::Message { .. } => None,
     }
 }

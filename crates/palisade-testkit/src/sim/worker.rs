@@ -102,8 +102,8 @@ impl Worker {
             Err(Cancelled) => return self.failed(op, "cancelled"),
         };
         let until = held.guard().deadline().map(|at| self.clock.world_at(at));
-        let (token, slot) = (Some(held.guard().token()), held.slot());
-        self.world.answer(op, Answer::Granted { token, slot, until });
+        let granted = Answer::Granted { token: Some(held.guard().token()), slot: held.slot(), until };
+        self.world.answer(op, granted);
         let watch = self.watch(op, held.guard());
         let seen = Seen { op, key: key.clone(), valid: AtomicBool::new(true) };
         match step.effect {
