@@ -1,4 +1,15 @@
-//! Checkers: what a [`History`](crate::history::History) must show if the locks are right.
+//! Checkers: what a [`History`] must show if the locks are right.
+//!
+//! | checker | what must never be |
+//! |---|---|
+//! | `tokens` | a token twice, or one that falls where it must rise (I1) |
+//! | `belief` | two who exclude each other and both believe that they hold (I2, I5) |
+//! | `fenced` | a stale write accepted, an acknowledged one overwritten unseen or not read (I3) |
+//! | `lost` | an acknowledged addition that is missing at the end |
+//! | `progress` | somebody waits, nobody holds, nothing disturbs, and nothing happens (I6) |
+//! | `linear` | answers that no order of the operations explains |
+//!
+//! [`all`] runs them over a history; [`file::check_file`] holds a saved one to a single model.
 
 mod all;
 mod belief;
