@@ -1,6 +1,5 @@
 //! The remote engine's server as a process: killed, started again, and gone with its parent.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +27,7 @@ async fn take(engine: &RemoteEngine, claim: &Arc<Claim>) -> Token {
 
 #[tokio::test]
 async fn a_client_finds_the_server_that_was_started_again() {
-    let server = ServerProcess::start(Path::new(PROGRAM), [], &options(1)).await.unwrap();
+    let server = ServerProcess::start(Command::new(PROGRAM), None, &options(1)).await.unwrap();
     let address = server.address();
     let engine = RemoteEngine::connect(address, "").await.unwrap();
     let held = claim();
@@ -36,8 +35,7 @@ async fn a_client_finds_the_server_that_was_started_again() {
     server.kill().await.unwrap();
     let down = engine.renew(std::slice::from_ref(&held)).await.unwrap_err();
     assert!(down.is_transient(), "{down}");
-    let same_port = ["--listen".into(), address.to_string().into()];
-    let server = ServerProcess::start(Path::new(PROGRAM), same_port, &options(2)).await.unwrap();
+    let server = ServerProcess::start(Command::new(PROGRAM), Some(address), &options(2)).await.unwrap();
     let renewed = engine.renew(std::slice::from_ref(&held)).await.unwrap();
     assert!(matches!(renewed[..], [Renewed::Gone(_)]), "{renewed:?}");
     assert!(take(&engine, &claim()).await > first);
