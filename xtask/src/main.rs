@@ -7,6 +7,7 @@ mod steps;
 mod stray;
 mod test;
 mod tidy;
+mod trials;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

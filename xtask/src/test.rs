@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Steps, cargo};
-use crate::{lint, setup};
+use crate::{lint, setup, trials};
 
 const EXAMPLES: &str = "crates/palisade/examples";
 
@@ -42,6 +42,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
         let round =
             if options.times == 1 { String::new() } else { format!(" ({round} of {})", options.times) };
         take(&mut steps, &examples, &round);
+        trials::take(&mut steps, &round);
     }
     steps.finish()
 }

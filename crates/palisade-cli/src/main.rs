@@ -8,6 +8,7 @@ mod exit;
 mod held;
 mod output;
 mod process;
+mod trial;
 mod waiting;
 
 use std::process::ExitCode;

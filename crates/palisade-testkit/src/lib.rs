@@ -24,6 +24,7 @@
 //! | judge what happened | [`check`] |
 //! | start an engine to try it on | [`launch`] |
 //! | let workers lock and faults strike | [`verify`] |
+//! | try ten thousand seeds in a minute | [`sim`] |
 //! | lose, delay and cut what goes over the network | [`proxy`], [`remote`] |
 
 mod bounded;
@@ -53,6 +54,8 @@ mod report;
 mod runner;
 #[cfg(feature = "suite")]
 mod session;
+#[cfg(feature = "suite")]
+pub mod sim;
 #[cfg(feature = "suite")]
 mod suite;
 #[cfg(feature = "suite")]

@@ -31,6 +31,7 @@
 //! Which engine decides is in the URL given to [`connect`]. What it promises is its
 //! [`Profile`]; a program may insist with [`Demand`].
 
+mod chance;
 mod client;
 mod connect;
 mod guard;
@@ -40,6 +41,7 @@ mod register;
 mod supervised;
 mod url;
 
+pub use chance::{Chance, SystemChance};
 pub use client::{Client, ClientBuilder};
 pub use connect::{EngineInfo, connect, default_url, engines};
 pub use guard::{Guard, LostReason, Released};

@@ -18,6 +18,8 @@ struct Trouble {
     inner: MemoryEngine,
     unreachable: AtomicBool,
     lose_next_claim_reply: AtomicBool,
+    /// So many renewals are never answered.
+    swallow_renewals: AtomicUsize,
     /// Replies to claims are held back until there is a permit.
     hold_back_claim_replies: AtomicBool,
     permits: Semaphore,
@@ -54,6 +56,10 @@ impl Layer for Trouble {
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Renewed>> {
         self.reach()?;
+        let swallow = |left: usize| left.checked_sub(1);
+        if self.swallow_renewals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, swallow).is_ok() {
+            std::future::pending::<()>().await;
+        }
         Engine::renew(&self.inner, claims).await
     }
 
@@ -80,6 +86,7 @@ fn rig() -> Rig {
         inner: store.connect(""),
         unreachable: AtomicBool::new(false),
         lose_next_claim_reply: AtomicBool::new(false),
+        swallow_renewals: AtomicUsize::new(0),
         hold_back_claim_replies: AtomicBool::new(false),
         permits: Semaphore::new(0),
         calls: AtomicUsize::new(0),
@@ -158,6 +165,23 @@ async fn an_outage_shorter_than_the_ttl_loses_nothing() {
     assert_eq!(states.next().await, Some(ConnectionState::Reconnected));
     assert!(guard.is_valid());
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_renewals_that_are_never_answered_lose_nothing() {
+    let rig = rig();
+    let guard = rig.client.mutex("x").unwrap().acquire().await.unwrap();
+    // The time limit of a call, 5 s, is longer than what is left of the TTL then.
+    rig.engine.swallow_renewals.store(2, Ordering::Relaxed);
+    rig.pass(TTL).await;
+    assert_eq!(rig.engine.swallow_renewals.load(Ordering::Relaxed), 0);
+    assert!(guard.is_valid());
+    // That the first two run out of time later is no news.
+    rig.pass(TTL).await;
+    assert!(guard.is_valid());
+    assert_eq!(guard.trouble(), None);
+    assert_eq!(Box::pin(rig.client.connection()).next().await, Some(ConnectionState::Connected));
+    assert_eq!(guard.release().await.unwrap(), Released::InTime);
 }
 
 #[tokio::test]

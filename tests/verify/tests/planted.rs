@@ -11,15 +11,21 @@ use palisade_verify_tests::{run, settings};
 const HELPER: &str = env!("CARGO_BIN_EXE_palisade-verify-helper");
 
 fn main() -> ExitCode {
+    let others = Bug::ALL.iter().filter(|bug| **bug != Bug::NaiveTtlLock);
     let mut trials: Vec<Trial> =
-        Bug::ALL.iter().map(|bug| Trial::test(bug.name(), move || is_found(*bug, 1))).collect();
-    // One that is found by luck would not do.
-    trials.extend((2..=10).map(|seed| {
+        others.map(|bug| Trial::test(bug.name(), move || is_found_soon(*bug))).collect();
+    // Found by luck would not do.
+    trials.extend((1..=10).map(|seed| {
         let naive = Bug::NaiveTtlLock;
         Trial::test(format!("{}, run {seed} of 10", naive.name()), move || is_found(naive, seed))
     }));
     trials.push(Trial::test("a server that forgets", a_server_that_forgets_is_found));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A run is short, and some bugs need a fault to strike in the right millisecond: three tries.
+fn is_found_soon(bug: Bug) -> Result<(), Failed> {
+    is_found(bug, 1).or_else(|_| is_found(bug, 2)).or_else(|_| is_found(bug, 3))
 }
 
 fn is_found(bug: Bug, seed: u64) -> Result<(), Failed> {
@@ -28,8 +34,9 @@ fn is_found(bug: Bug, seed: u64) -> Result<(), Failed> {
         workloads: vec![bug.workload()],
         faults: Some(bug.faults().to_vec()),
         bug: Some(bug.name().to_owned()),
-        // An element takes half a TTL to add.
-        duration: Duration::from_secs(if sets { 10 } else { 4 }),
+        // An element takes half a TTL to add, and what is wrong shows on one in many.
+        duration: Duration::from_secs(if sets { 12 } else { 8 }),
+        ttl: Some(Duration::from_millis(if sets { 200 } else { 400 })),
         seed,
         ..settings(HELPER, "local:file")
     })?;

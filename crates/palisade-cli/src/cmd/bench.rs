@@ -1,15 +1,14 @@
-use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
 use palisade::Demand;
 use palisade_bench::{Cancelled, Options, Report, Shape};
-use palisade_testkit::{HelperProgram, Misuse};
 use tokio::sync::{Notify, oneshot};
 
 use crate::args::{Bench, Global};
 use crate::exit::{self, Failure, NO, OK, Outcome, complain};
 use crate::output::{line, raw};
-use crate::process::{Signals, VERIFY_HELPER, this_program};
+use crate::process::Signals;
+use crate::trial::{failure, helper, tell};
 
 /// Measures an engine next to its raw limit.
 pub(crate) async fn bench(global: &Global, args: &Bench) -> Outcome {
@@ -57,10 +56,7 @@ fn options(global: &Global, args: &Bench, engine: String) -> Outcome<Options> {
         namespace: global.namespace.clone(),
         demand: global.demand.as_deref().map(Demand::parse).transpose()?.unwrap_or_default(),
         shapes: Shape::ALL.into_iter().filter(asked).collect(),
-        helper: HelperProgram {
-            path: this_program().map_err(|problem| failure(problem.into()))?,
-            arguments: vec![VERIFY_HELPER.to_owned()],
-        },
+        helper: helper()?,
         quick: args.quick,
     })
 }
@@ -92,24 +88,5 @@ async fn measure(options: Options) -> Outcome<Report> {
     match ended_by {
         Some(signal) => Err(Failure::new(exit::by_signal(signal.as_raw()), "")),
         None => outcome.unwrap_or_else(|_| Err(Cancelled.into())).map_err(failure),
-    }
-}
-
-/// One line that is written over, if somebody watches.
-fn tell(what: &str) {
-    let mut stderr = io::stderr();
-    if stderr.is_terminal() {
-        let _ = write!(stderr, "\r\x1b[K{what}").and_then(|()| stderr.flush());
-    }
-}
-
-fn failure(problem: anyhow::Error) -> Failure {
-    let message = format!("{problem:#}");
-    if problem.is::<Misuse>() {
-        return Failure::usage(message);
-    }
-    match problem.downcast::<palisade::Error>() {
-        Ok(error) => error.into(),
-        Err(_) => Failure::new(exit::SOFTWARE, message),
     }
 }

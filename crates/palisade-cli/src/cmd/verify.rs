@@ -1,15 +1,14 @@
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use palisade_testkit::history::FaultKind;
 use palisade_testkit::verify::{Progress, Settings, Verdict, verify as run};
-use palisade_testkit::{HelperProgram, Misuse};
 
 use super::verify_check::verify_check;
 use crate::args::{Global, Verify};
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{self, Failure, Outcome, complain};
 use crate::output::line;
-use crate::process::{VERIFY_HELPER, this_program};
+use crate::trial::{failure, helper, tell, until_signalled};
 
 /// Tries an engine under faults, or checks a saved history.
 pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
@@ -17,8 +16,9 @@ pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
         return verify_check(file, model);
     }
     let settings = settings(global, args)?;
-    let outcome = run(&settings, &progress_line(settings.duration)).await.map_err(failure)?;
-    clear_line();
+    let outcome = until_signalled(run(&settings, &progress_line(settings.duration))).await;
+    tell("");
+    let outcome = outcome?.map_err(failure)?;
     if args.format.json {
         line(outcome.to_json())?;
     } else {
@@ -41,10 +41,6 @@ fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
         )
     })?;
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    let helper = HelperProgram {
-        path: this_program().map_err(|problem| Failure::new(exit::SOFTWARE, problem.to_string()))?,
-        arguments: vec![VERIFY_HELPER.to_owned()],
-    };
     Ok(Settings {
         command: command(&engine, args, seed),
         engine,
@@ -55,7 +51,7 @@ fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
         seed,
         ttl: args.ttl,
         report: args.report.clone(),
-        helper,
+        helper: helper()?,
         bug: None,
     })
 }
@@ -96,18 +92,6 @@ fn command(engine: &str, args: &Verify, seed: u64) -> String {
     words.join(" ")
 }
 
-fn failure(error: anyhow::Error) -> Failure {
-    clear_line();
-    let message = format!("{error:#}");
-    if error.is::<Misuse>() {
-        return Failure::usage(message);
-    }
-    match error.downcast::<palisade::Error>() {
-        Ok(error) => error.into(),
-        Err(_) => Failure::new(exit::SOFTWARE, message),
-    }
-}
-
 /// Tells people how far it is: one line that changes on a terminal, one every ten seconds elsewhere.
 fn progress_line(whole: Duration) -> impl Fn(Progress) {
     let terminal = io::stderr().is_terminal();
@@ -120,16 +104,9 @@ fn progress_line(whole: Duration) -> impl Fn(Progress) {
             progress.grants,
             progress.faults
         );
-        if terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
-        } else if seconds.is_multiple_of(10) {
-            let _ = writeln!(io::stderr(), "{text}");
+        tell(&text);
+        if !terminal && seconds.is_multiple_of(10) {
+            complain(&text);
         }
-    }
-}
-
-fn clear_line() {
-    if io::stderr().is_terminal() {
-        let _ = write!(io::stderr(), "\r\x1b[K");
     }
 }

@@ -26,8 +26,8 @@ pub(crate) use self::interrupt::die_by_key;
 pub(crate) use self::signals::Signals;
 pub(crate) use self::supervise::{Ended, Job, supervise};
 
-/// The hidden argument that makes this program a worker or a server of `palisade verify`.
-pub(crate) const VERIFY_HELPER: &str = "__verify-helper";
+/// The hidden argument that makes this program a worker or a server of `verify` and `bench`.
+pub(crate) const TRIAL_HELPER: &str = "__trial-helper";
 
 /// The program itself; on Linux even if its file was replaced meanwhile.
 pub(crate) fn this_program() -> io::Result<PathBuf> {
@@ -40,7 +40,7 @@ pub(crate) fn helper() -> Option<u8> {
     if first == OsStr::new(interrupt::ARGUMENT) {
         return Some(interrupt::die());
     }
-    if first == OsStr::new(VERIFY_HELPER) {
+    if first == OsStr::new(TRIAL_HELPER) {
         let arguments = std::env::args_os().skip(2).map(|argument| argument.to_string_lossy().into_owned());
         return Some(u8::from(HelperProgram::act(arguments) != ExitCode::SUCCESS));
     }

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use futures::StreamExt;
 use palisade_core::memory::MemoryEngine;
 use palisade_core::{
-    Change, Changed, Claim, ClaimId, Claimed, Condition, Engine, Evicted, Inspection, Layer, Mode, Name,
-    Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
+    Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Evicted, Inspection, Layer, Mode,
+    Name, Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
 };
 
-use super::forge::{for_ever, without_slot};
+use super::forge::without_slot;
 use super::{Fault, Shared};
 
 /// One connection to a memory engine with a fault.
@@ -20,6 +20,7 @@ pub(super) struct Broken {
     pub(super) namespace: String,
     pub(super) fault: Fault,
     pub(super) shared: Arc<Shared>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Broken {
@@ -60,7 +61,7 @@ impl Broken {
         for (claim, answer) in claims.iter().zip(answers) {
             if matches!(answer, Renewed::Gone(_)) {
                 self.inner.claim(claim).await?;
-                *answer = Renewed::Valid { until: crate::context::now() + claim.ttl.as_duration() };
+                *answer = Renewed::Valid { until: self.clock.now() + claim.ttl.as_duration() };
             }
         }
         Ok(())
@@ -101,7 +102,7 @@ impl Layer for Broken {
             return Ok(self.bend_waited(claim, waited?));
         }
         match self.fault {
-            Fault::LostWakeup if self.now_and_then(8) => for_ever().await,
+            Fault::LostWakeup if self.now_and_then(8) => self.for_ever().await,
             Fault::WakeupBelieved => {
                 let mut events = self.inner.watch(&Selector::resource(bent.resource.clone())).await?;
                 events.next().await;

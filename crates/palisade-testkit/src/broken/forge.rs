@@ -117,8 +117,13 @@ impl Broken {
         // Above all real ones, as a second server with a faster clock would have it.
         let number = 1_000_000 + self.shared.count.fetch_add(1, Ordering::Relaxed);
         let slot = matches!(claim.mode, Mode::Slot { .. }).then_some(0);
-        let valid_until = crate::context::now() + claim.ttl.as_duration();
+        let valid_until = self.clock.now() + claim.ttl.as_duration();
         Grant { token: at_least_one(number), slot, valid_until }
+    }
+
+    /// A wait that is over when the caller gives up.
+    pub(super) async fn for_ever(&self) {
+        self.clock.sleep_until(self.clock.now() + Duration::from_hours(1)).await;
     }
 
     /// The claim as somebody asked for it first.
@@ -142,9 +147,4 @@ pub(super) fn without_slot(token: FencingToken) -> FencingToken {
 
 fn at_least_one(number: u64) -> Token {
     Token::new(number.max(1)).expect("a test has few grants")
-}
-
-/// A wait that is over when the caller gives up.
-pub(super) async fn for_ever() {
-    tokio::time::sleep(Duration::from_hours(1)).await;
 }

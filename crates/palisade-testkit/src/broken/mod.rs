@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palisade_core::memory::MemoryStore;
-use palisade_core::{Claim, ClaimId, Engine, Entry, Name, Result};
+use palisade_core::{Claim, ClaimId, Clock, Engine, Entry, Name, Result, SystemClock};
 use parking_lot::Mutex;
 
 use self::engine::Broken;
@@ -131,12 +131,31 @@ pub struct BrokenFixture {
     fault: Fault,
     name: String,
     shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
 }
 
 impl BrokenFixture {
     /// An empty engine with this fault.
     pub fn new(fault: Fault) -> Self {
-        Self { store: MemoryStore::default(), fault, name: format!("{fault:?}"), shared: Arc::default() }
+        Self::on_clock(fault, Arc::new(SystemClock))
+    }
+
+    /// The same with a time of its own, for simulations.
+    pub(crate) fn on_clock(fault: Fault, clock: Arc<dyn Clock>) -> Self {
+        let store = MemoryStore::new(Arc::clone(&clock));
+        Self { store, fault, name: format!("{fault:?}"), shared: Arc::default(), clock }
+    }
+
+    /// A new connection.
+    pub(crate) fn open(&self, namespace: &str) -> Arc<dyn Engine> {
+        let inside = if self.fault == Fault::NamespacesShared { "all" } else { namespace };
+        Arc::new(Broken {
+            inner: self.store.connect(inside),
+            namespace: namespace.to_owned(),
+            fault: self.fault,
+            shared: Arc::clone(&self.shared),
+            clock: Arc::clone(&self.clock),
+        })
     }
 }
 
@@ -147,13 +166,7 @@ impl Fixture for BrokenFixture {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Arc<dyn Engine>> {
-        let inside = if self.fault == Fault::NamespacesShared { "all" } else { namespace };
-        Ok(Arc::new(Broken {
-            inner: self.store.connect(inside),
-            namespace: namespace.to_owned(),
-            fault: self.fault,
-            shared: Arc::clone(&self.shared),
-        }))
+        Ok(self.open(namespace))
     }
 
     fn short_ttl(&self) -> Duration {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::ModelKind;
 use super::kind::Subject;
 use super::linear::{Budget, Outcome, Part};
-use crate::history::{Format, History, Hold, Op};
+use crate::history::{Call, Format, History, Hold, Op};
 
 /// What came of checking a file.
 #[derive(Debug, Clone)]
@@ -78,7 +78,8 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
         FileVerdict { model, format, keys: 0, ops: 0, violated: Vec::new(), undecided: Vec::new() };
     for (key, ops) in history.by_key() {
         let ops: Vec<&Op> = ops.into_iter().filter(|op| model.knows(&op.call)).collect();
-        if ops.is_empty() {
+        let other_kind = |op: &&Op| matches!(op.call, Call::Acquire { mode } if !model.has_mode(mode));
+        if ops.is_empty() || (format == Format::Own && ops.iter().any(other_kind)) {
             continue;
         }
         let holds: Vec<&Hold> = holds.iter().filter(|hold| hold.key == key).collect();

@@ -57,6 +57,17 @@ impl ModelKind {
             _ => matches!(call, Call::Acquire { .. } | Call::Release { .. }),
         }
     }
+
+    /// Whether a resource that is asked for in `mode` can be one of these: a run of the harness has
+    /// locks of every kind in one history.
+    pub const fn has_mode(self, mode: HoldMode) -> bool {
+        match self {
+            Self::Permits(_) => matches!(mode, HoldMode::Slot(_)),
+            Self::Rw => matches!(mode, HoldMode::Exclusive | HoldMode::Shared),
+            Self::Mutex | Self::OwnerMutex | Self::FencedMutex => matches!(mode, HoldMode::Exclusive),
+            Self::Register | Self::Kv | Self::Versioned => false,
+        }
+    }
 }
 
 impl fmt::Display for ModelKind {

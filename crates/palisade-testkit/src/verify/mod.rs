@@ -78,7 +78,10 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
         command: settings.command.clone(),
         ttl_ms: millis(settings.longest_ttl()),
     }));
-    let mut run = Run { settings, target, faults, recorder };
+    // First of all: what cannot be reached cannot be tried. And a store in memory lives as long as
+    // somebody is connected.
+    let station = station(settings, &*target, &recorder).await?;
+    let mut run = Run { settings, target, faults, recorder, station };
     let (ran, problems) = run.trouble(progress).await?;
     let violations = run.close(problems).await?;
     let history = run.recorder.finish()?;
@@ -107,6 +110,8 @@ struct Run<'a> {
     target: Arc<dyn Target>,
     faults: Vec<FaultKind>,
     recorder: Arc<Recorder>,
+    /// Where the parent itself stands: with a line of its own to the engine.
+    station: Station,
 }
 
 impl Run<'_> {
@@ -160,7 +165,7 @@ impl Run<'_> {
             process: first,
             url: String::new(),
             registers: settings.registers.clone(),
-            namespace: self.namespace(),
+            namespace: namespace(settings),
             ttl_ms: millis(ttl),
             seed: settings.seed,
             workloads,
@@ -192,18 +197,11 @@ impl Run<'_> {
         let bound = settings.progress_bound();
         let mut violations: Vec<_> =
             problems.into_iter().map(|problem| closing::violation("workers", "", problem)).collect();
-        let (ttl, namespace) = (settings.longest_ttl(), self.namespace());
-        let client = open(&self.target.url(&[]), &namespace, ttl).await?;
-        let registers = match &settings.registers {
-            Some(url) => open(url, &namespace, ttl).await?,
-            None => client.clone(),
-        };
-        let teller = Teller::new(0, Listener::Here(self.recorder()));
-        let at = Station { client, registers, teller, ttl, cancels: false, unhurried: false };
+        let at = &self.station;
         let mut workloads = settings.common_workloads();
         workloads.extend(settings.has_lock_set().then_some(Workload::LockSet));
         violations.extend(closing::leaks(&at.client, bound).await?);
-        violations.extend(closing::last_words(&at, &workloads, bound).await?);
+        violations.extend(closing::last_words(at, &workloads, bound).await?);
         violations.extend(closing::leaks(&at.client, bound).await?);
         at.client.close().await;
         at.registers.close().await;
@@ -215,11 +213,29 @@ impl Run<'_> {
     fn recorder(&self) -> Arc<Recorder> {
         Arc::clone(&self.recorder)
     }
+}
 
-    /// Apart from whatever else uses the engine.
-    fn namespace(&self) -> String {
-        format!("palisade-verify-{}-{}", std::process::id(), self.settings.seed)
+/// Connects the parent, and checks that the engine can do what workers will ask of it.
+async fn station(settings: &Settings, target: &dyn Target, recorder: &Arc<Recorder>) -> Result<Station> {
+    let (ttl, namespace) = (settings.longest_ttl(), namespace(settings));
+    let client = open(&target.url(&[]), &namespace, ttl).await?;
+    let registers = match &settings.registers {
+        Some(url) => open(url, &namespace, ttl).await?,
+        None => client.clone(),
+    };
+    if !registers.profile().registers {
+        misuse!(
+            "{} keeps no registers, which fence, register and lock-set need; name an engine that does with --registers",
+            target.name()
+        );
     }
+    let teller = Teller::new(0, Listener::Here(Arc::clone(recorder)));
+    Ok(Station { client, registers, teller, ttl, cancels: false, unhurried: false })
+}
+
+/// Apart from whatever else uses the engine.
+fn namespace(settings: &Settings) -> String {
+    format!("palisade-verify-{}-{}", std::process::id(), settings.seed)
 }
 
 async fn open(url: &str, namespace: &str, ttl: Duration) -> palisade::Result<Client> {

@@ -195,9 +195,9 @@ impl fmt::Display for Outcome {
         }
         writeln!(
             f,
-            "{}: {} operations checked, {:.0} a second; {} grants; {} stale writes refused, {} updates lost",
-            self.engine,
+            "{} operations checked on {}, {:.0} a second; {} grants; {} stale writes refused, {} updates lost",
             self.history.answered(),
+            self.engine,
             self.ops_per_second(),
             findings.grants,
             findings.stale_refused,
@@ -206,11 +206,15 @@ impl fmt::Display for Outcome {
         let faults: Vec<String> =
             self.faults.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
         let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
-        let takeover = Duration::from_nanos(findings.takeovers.p99);
-        writeln!(
-            f,
-            "faults: {faults}; after a holder's death the next came in within {takeover:.1?} (99 of 100)"
-        )?;
+        writeln!(f, "faults: {faults}")?;
+        if findings.takeovers.count > 0 {
+            let (half, most) = (findings.takeovers.p50, findings.takeovers.p99);
+            let (half, most) = (Duration::from_nanos(half), Duration::from_nanos(most));
+            writeln!(
+                f,
+                "after a holder's death the next came in within {half:.1?} (half of the time), {most:.1?} (99 of 100)"
+            )?;
+        }
         write!(f, "again: {}", self.command)
     }
 }

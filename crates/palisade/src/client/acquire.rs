@@ -6,10 +6,10 @@ use palisade_core::{
     BootInstant, Claim, Claimed, Effect, Error, ErrorKind, Family, GoneReason, Grant, Mode, Name, Owner,
     Place, Result, Ttl, Waited,
 };
-use rand::RngExt;
 use tracing::Instrument;
 
 use super::{Client, Hold, Pending};
+use crate::chance::Chance;
 use crate::guard::Guard;
 
 /// What a recipe wants to hold.
@@ -112,6 +112,7 @@ impl Client {
             Some(trace) => Arc::new(Owner { trace: Some(trace.clone()), ..(*self.0.owner).clone() }),
         };
         let mut claim = Claim::new(ask.resource.clone(), ask.mode, ttl, owner).family(ask.family);
+        claim.id = self.chance().claim_id();
         claim.value.clone_from(&ask.value);
         claim.will_wait = !matches!(patience, Patience::Once);
         Ok(claim)
@@ -226,7 +227,7 @@ impl Client {
 
     /// Waits on an engine that cannot queue; `false` if the limit comes first.
     async fn look_again(&self, after: Option<Duration>, limit: BootInstant) -> bool {
-        let jitter = rand::rng().random_range(0.8..1.2);
+        let jitter = 0.8 + 0.4 * self.chance().part();
         let again = self.clock().now() + after.unwrap_or(Self::LOOK_AGAIN).mul_f64(jitter);
         self.clock().sleep_until(again.min(limit)).await;
         again < limit
@@ -234,7 +235,7 @@ impl Client {
 
     async fn pause(&self, backoff: &mut Backoff, limit: BootInstant, error: Error) -> Result<()> {
         let now = self.clock().now();
-        let until = now + backoff.next();
+        let until = now + backoff.next(self.chance());
         if until >= backoff.give_up.min(limit) {
             return Err(error);
         }
@@ -268,8 +269,8 @@ impl Backoff {
         Self { step: Self::FIRST, give_up }
     }
 
-    fn next(&mut self) -> Duration {
-        let pause = self.step.mul_f64(rand::rng().random_range(0.5..1.0));
+    fn next(&mut self, chance: &dyn Chance) -> Duration {
+        let pause = self.step.mul_f64(0.5 + 0.5 * chance.part());
         self.step = (self.step * 2).min(Self::LONGEST);
         pause
     }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::guard::LostReason;
 /// Plain data and decisions, no I/O; the keeper carries them out.
 #[derive(Debug)]
 pub(super) struct Book {
-    entries: HashMap<ClaimId, Entry>,
+    /// In an order that does not depend on the process, so that a simulation can be repeated.
+    entries: BTreeMap<ClaimId, Entry>,
     /// Every entry once, by the moment at which it next needs a look.
     due: BTreeSet<(BootInstant, ClaimId)>,
     releases: VecDeque<Release>,
@@ -26,7 +27,7 @@ pub(super) struct Book {
 impl Default for Book {
     fn default() -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: BTreeMap::new(),
             due: BTreeSet::new(),
             releases: VecDeque::new(),
             next_look: BootInstant::FAR_FUTURE,
@@ -43,8 +44,11 @@ struct Entry {
     hold: Option<Arc<Hold>>,
     /// When the claim, or its place, ends without a renewal.
     deadline: BootInstant,
+    /// While it is being renewed: when no answer counts as a failed try.
     renew_at: BootInstant,
     renewing: bool,
+    /// When the last renewal that reached the engine was sent.
+    renewed: BootInstant,
     /// The last renewal did not reach the engine.
     unreachable: bool,
     look_at: BootInstant,
@@ -113,6 +117,7 @@ impl Book {
             deadline,
             renew_at,
             renewing: false,
+            renewed: now,
             unreachable: false,
             look_at: now,
         };
@@ -235,11 +240,13 @@ impl Book {
             return;
         }
         let ttl = entry.claim.ttl.as_duration();
-        if entry.renewing || entry.renew_at > now + ttl / 6 {
+        let unanswered = entry.renewing && entry.renew_at <= now;
+        let is_due = if entry.renewing { unanswered } else { entry.renew_at <= now + ttl / 6 };
+        if !is_due {
             return;
         }
         let has_time = entry.deadline > now + ttl / 3;
-        if state.renewing && has_time {
+        if state.renewing && has_time && !unanswered {
             // Rides with the next call, once this one is back: a slow engine gets fewer calls.
             if entry.renew_at <= now {
                 self.update(id, |entry| entry.renew_at = now + ttl / 24);
@@ -247,7 +254,10 @@ impl Book {
         } else {
             work.renew
                 .push(entry.hold.as_ref().map_or_else(|| Arc::clone(&entry.claim), |hold| hold.claim()));
-            self.update(id, |entry| entry.renewing = true);
+            self.update(id, |entry| {
+                entry.renewing = true;
+                entry.renew_at = now + ttl / 4;
+            });
         }
     }
 
@@ -277,7 +287,8 @@ impl Book {
                         hold.set_trouble(None);
                     }
                     entry.deadline = entry.deadline.max(deadline);
-                    entry.renew_at = sent + renewal_interval(entry.claim.ttl);
+                    entry.renewed = entry.renewed.max(sent);
+                    entry.renew_at = entry.renewed + renewal_interval(entry.claim.ttl);
                     entry.renewing = false;
                     entry.unreachable = false;
                 });
@@ -287,8 +298,18 @@ impl Book {
         }
     }
 
-    /// A renewal did not reach the engine: try again soon, long before the deadline.
-    pub(super) fn renewal_failed(&mut self, claim: ClaimId, trouble: &Arc<str>, now: BootInstant) {
+    /// A renewal did not reach the engine: try again soon, long before the deadline. Returns whether
+    /// that is news: a later one may have reached it meanwhile.
+    pub(super) fn renewal_failed(
+        &mut self,
+        claim: ClaimId,
+        trouble: &Arc<str>,
+        sent: BootInstant,
+        now: BootInstant,
+    ) -> bool {
+        if self.entries.get(&claim).is_some_and(|entry| entry.renewed > sent) {
+            return false;
+        }
         self.update(claim, |entry| {
             if let Some(hold) = &entry.hold {
                 hold.set_trouble(Some(Arc::clone(trouble)));
@@ -297,6 +318,7 @@ impl Book {
             entry.renewing = false;
             entry.unreachable = true;
         });
+        true
     }
 
     fn update(&mut self, id: ClaimId, change: impl FnOnce(&mut Entry)) {
@@ -311,9 +333,8 @@ impl Book {
 
 impl Entry {
     fn schedule(&mut self) {
-        let renew_at = if self.renewing { BootInstant::FAR_FUTURE } else { self.renew_at };
         let ends = self.hold.as_ref().map_or(BootInstant::FAR_FUTURE, |hold| hold.ends);
-        self.look_at = renew_at.min(self.deadline).min(ends);
+        self.look_at = self.renew_at.min(self.deadline).min(ends);
     }
 
     fn lost_at(&self, now: BootInstant, paused: bool) -> Option<LostReason> {
@@ -328,7 +349,7 @@ impl Entry {
     }
 }
 
-/// A third of the TTL leaves room for two failed tries.
+/// A third of the TTL leaves room for two failed tries, also for ones that are never answered.
 fn renewal_interval(ttl: Ttl) -> Duration {
     ttl.as_duration() / 3
 }

@@ -5,6 +5,7 @@ use palisade_core::{Clock, Demand, Engine, Error, ErrorKind, Owner, Result, Syst
 
 use super::keeper::Keeper;
 use super::{Client, Inner};
+use crate::chance::{Chance, SystemChance};
 use crate::connect;
 use crate::supervised::Supervised;
 
@@ -18,6 +19,7 @@ pub struct ClientBuilder {
     call_timeout: Option<Duration>,
     demand: Demand,
     clock: Option<Arc<dyn Clock>>,
+    chance: Option<Arc<dyn Chance>>,
 }
 
 impl ClientBuilder {
@@ -73,6 +75,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Another source of chance, for simulations.
+    #[must_use]
+    pub fn chance(mut self, chance: Arc<dyn Chance>) -> Self {
+        self.chance = Some(chance);
+        self
+    }
+
     /// Connects to the engine at `url`; see [`crate::connect`].
     ///
     /// # Errors
@@ -98,6 +107,7 @@ impl ClientBuilder {
         self.demand.check(engine.profile())?;
         let ttl = self.ttl.map(Ttl::new).transpose()?.unwrap_or_default();
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let chance = self.chance.unwrap_or_else(|| Arc::new(SystemChance));
         let runtime = tokio::runtime::Handle::try_current().map_err(|error| {
             Error::new(ErrorKind::Invalid, "a client is made inside a tokio runtime").because(error)
         })?;
@@ -105,6 +115,6 @@ impl ClientBuilder {
         let engine: Arc<dyn Engine> = Arc::new(Supervised::new(engine, Arc::clone(&clock), limit));
         let owner = Owner { label: self.label, trace: self.trace, ..Owner::this_process() };
         let keeper = Keeper::start(&runtime, Arc::clone(&engine), Arc::clone(&clock));
-        Ok(Client(Arc::new(Inner { engine, clock, owner: Arc::new(owner), ttl, keeper })))
+        Ok(Client(Arc::new(Inner { engine, clock, chance, owner: Arc::new(owner), ttl, keeper })))
     }
 }

@@ -243,11 +243,15 @@ impl Round {
                 None => std::future::pending().await,
             }
         };
+        // In this order: bad news first, and neither of the upper two can be starved by those below.
+        // Being woken and being late need no turn of their own, as `act` follows every branch; of
+        // signals there is at most one per held claim, of flights none but what `act` sent.
         tokio::select! {
+            biased;
+            signal = signal => self.hear(signal),
+            Some(flight) = self.flights.next(), if !self.flights.is_empty() => self.land(flight),
             () = shared.wake.notified() => {}
             () = shared.clock.sleep_until(until) => {}
-            Some(flight) = self.flights.next(), if !self.flights.is_empty() => self.land(flight),
-            signal = signal => self.hear(signal),
         }
     }
 
@@ -274,13 +278,15 @@ impl Round {
                     hold.lose(reason);
                 }
             }
-            Flight::Renewed { claims, answer: Err(error), .. } => {
+            Flight::Renewed { claims, sent, answer: Err(error) } => {
                 tracing::debug!(%error, claims = claims.len(), "renewal failed");
-                self.reached(!error.is_transient());
                 let trouble: Arc<str> = error.to_string().into();
                 let mut book = self.shared.book.lock();
-                for claim in &claims {
-                    book.renewal_failed(claim.id, &trouble, now);
+                let failed = claims.iter().filter(|claim| book.renewal_failed(claim.id, &trouble, sent, now));
+                let news = failed.count() > 0;
+                drop(book);
+                if news {
+                    self.reached(!error.is_transient());
                 }
             }
             Flight::Released { answer: Ok(_), .. } => {}

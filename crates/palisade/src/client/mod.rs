@@ -23,6 +23,7 @@ pub use self::builder::ClientBuilder;
 pub(crate) use self::hold::Hold;
 use self::keeper::Keeper;
 pub(crate) use self::pending::Pending;
+use crate::chance::Chance;
 
 /// A connection to one engine, from which all recipes and registers are made.
 ///
@@ -51,6 +52,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     engine: Arc<dyn Engine>,
     clock: Arc<dyn Clock>,
+    chance: Arc<dyn Chance>,
     owner: Arc<Owner>,
     ttl: Ttl,
     keeper: Keeper,
@@ -151,6 +153,10 @@ impl Client {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
+    }
+
+    pub(crate) fn chance(&self) -> &dyn Chance {
+        &*self.0.chance
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use palisade_core::{Condition, Entry, Result, Version, Written};
-use rand::RngExt;
 
 use super::Register;
+use crate::chance::Chance;
 
 /// What to do with the value an update read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Register {
                 }
                 Written::Refused(refusal) => {
                     let clock = self.client().clock();
-                    clock.sleep_until(clock.now() + pause.next()).await;
+                    clock.sleep_until(clock.now() + pause.next(self.client().chance())).await;
                     // What refused us is a fresh read, unless the pause was long; the version
                     // condition is what makes the write safe either way.
                     seen = refusal.current;
@@ -120,9 +120,9 @@ impl Pause {
     const FIRST: Duration = Duration::from_micros(200);
     const LONGEST: Duration = Duration::from_millis(50);
 
-    fn next(&mut self) -> Duration {
+    fn next(&mut self, chance: &dyn Chance) -> Duration {
         let longest = (Self::FIRST * 2u32.saturating_pow(self.tries)).min(Self::LONGEST);
         self.tries += 1;
-        longest.mul_f64(rand::rng().random_range(0.0..1.0))
+        longest.mul_f64(chance.part())
     }
 }

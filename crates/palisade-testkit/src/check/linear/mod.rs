@@ -3,10 +3,11 @@
 //!
 //! The search is that of Wing, Gong and Lowe, as porcupine does it, with three differences: the set
 //! of operations that have been ordered is remembered as a hash that grows with it, so that memory
-//! is linear in the history; a read that is possible is ordered at once, without a choice; and a
+//! is linear in the history; reads and releases are ordered at once, without a choice; and a
 //! configuration is given up if one that had more doubtful operations left was.
 
 mod chain;
+mod hash;
 mod part;
 mod search;
 
@@ -32,8 +33,8 @@ pub trait Model {
     /// without an answer is one that can take effect now.
     fn apply(&self, state: &Self::State, step: &Self::Step) -> Option<Self::State>;
 
-    /// Whether a step leaves every state as it is in which it is possible.
-    fn is_read(&self, step: &Self::Step) -> bool;
+    /// Whether a step need not wait for others.
+    fn haste(&self, step: &Self::Step) -> Haste;
 
     /// Whether a step is possible neither in this state nor in any that can follow. May say no
     /// when in doubt.
@@ -47,6 +48,19 @@ pub trait Model {
 
     /// What was asked and what was answered, in words.
     fn step_in_words(&self, step: &Self::Step) -> (String, String);
+}
+
+/// Whether a step, once possible, may as well come next: whatever else could, can come after it just
+/// as well. Then there is nothing to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// It may not.
+    None,
+    /// It changes no state, so it may. (One that is told what nobody knew before does change what is
+    /// known, and may not.)
+    Read,
+    /// It may: it only makes room, and nothing else can make that room.
+    Leave,
 }
 
 /// A step with its times.

@@ -3,7 +3,8 @@ use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use super::chain::Chain;
-use super::{Budget, Model, Timed};
+use super::hash::{Mixer, zobrist};
+use super::{Budget, Haste, Model, Timed};
 
 /// How a search ended.
 #[derive(Debug)]
@@ -30,13 +31,15 @@ pub(super) struct Configuration<'s, S> {
     pub(super) reach: u32,
     /// The position of the first answer that was not.
     pub(super) due: u32,
+    /// Which operations in doubt were, by [`Search::doubts`].
+    pub(super) doubts: Doubts,
 }
 
 /// Where to go on looking for what could come next.
 #[derive(Debug, Clone, Copy)]
 enum Cursor {
-    /// From the beginning, with reads.
-    Reads,
+    /// From the beginning, with what need not wait.
+    Hasty,
     /// With the operation whose answer is due first.
     Due,
     /// With this one of those that were answered.
@@ -61,8 +64,8 @@ struct Frame<S> {
     then: Option<Cursor>,
 }
 
-/// Which operations in doubt were ordered, among the first of them: a bit each.
-type Doubts = u128;
+/// Which operations in doubt were ordered, among the last of them: a bit each.
+pub(super) type Doubts = u128;
 
 /// The sets of doubts with which a state was reached that no other set there is part of.
 type Seen<S> = HashMap<(u128, S), Vec<Doubts>, std::hash::BuildHasherDefault<Mixer>>;
@@ -74,13 +77,13 @@ pub(super) struct Search<'m, M: Model> {
     /// Where each call and each answer stands among all calls and answers.
     calls_at: Vec<u32>,
     returns_at: Vec<u32>,
-    /// What is left: answered operations by call and by answer, reads among them, and those in
-    /// doubt by call.
+    /// What is left: answered operations by call and by answer, those in doubt by call, and of all
+    /// of them those that need not wait.
     calls: Chain,
-    reads: Chain,
+    hasty: Chain,
     returns: Chain,
     open: Chain,
-    /// The bit of each operation in doubt, for the first of them.
+    /// The bit of each operation in doubt, for the last of them.
     bits: HashMap<u32, u32>,
     state: M::State,
     ordered: u128,
@@ -119,14 +122,19 @@ impl<'m, M: Model> Search<'m, M> {
         let mut by_return = by_call.clone();
         by_return.sort_unstable_by_key(|op| returns_at[*op as usize]);
         let answered = |op: &u32| returns_at[*op as usize] != u32::MAX;
-        let is_read = |op: &u32| model.is_read(&ops[*op as usize].step);
+        // What may as well not have been need not be read.
+        let is_hasty = |op: &u32| match model.haste(&ops[*op as usize].step) {
+            Haste::None => false,
+            Haste::Read => answered(op),
+            Haste::Leave => true,
+        };
         let in_doubt = |op: &u32| !answered(op);
         Self {
             calls: Chain::new(by_call.iter().copied().filter(answered), ops.len()),
-            reads: Chain::new(by_call.iter().copied().filter(|op| answered(op) && is_read(op)), ops.len()),
+            hasty: Chain::new(by_call.iter().copied().filter(is_hasty), ops.len()),
             returns: Chain::new(by_return.into_iter().filter(answered), ops.len()),
             open: Chain::new(by_call.iter().copied().filter(in_doubt), ops.len()),
-            bits: by_call.iter().copied().filter(in_doubt).zip(0..Doubts::BITS).collect(),
+            bits: by_call.iter().rev().copied().filter(in_doubt).zip(0..Doubts::BITS).collect(),
             state: model.initial(),
             model,
             ops,
@@ -144,6 +152,11 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
+    /// The last operations in doubt, each with its bit.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = (usize, Doubts)> {
+        self.bits.iter().map(|(op, bit)| (*op as usize, 1 << bit))
+    }
+
     pub(super) const fn steps(&self) -> u64 {
         self.steps
     }
@@ -151,21 +164,22 @@ impl<'m, M: Model> Search<'m, M> {
     /// Runs to the end; tells of every configuration on the way.
     pub(super) fn run(&mut self, mut visit: impl FnMut(&Configuration<'_, M::State>)) -> End {
         let started = Instant::now();
-        let mut cursor = Cursor::Reads;
+        let mut cursor = Cursor::Hasty;
         loop {
             let Some(due) = self.returns.first() else { return End::Ordered };
             let due_at = self.returns_at[due as usize];
-            if matches!(cursor, Cursor::Reads) {
-                visit(&Configuration { state: &self.state, reach: self.reach, due: due_at });
+            if matches!(cursor, Cursor::Hasty) {
+                let (state, reach, doubts) = (&self.state, self.reach, self.doubts);
+                visit(&Configuration { state, reach, due: due_at, doubts });
                 if self.furthest.is_none_or(|furthest| due_at > self.returns_at[furthest as usize]) {
                     self.furthest = Some(due);
                 }
             }
-            let hopeless = matches!(cursor, Cursor::Reads) && self.is_hopeless(due_at);
+            let hopeless = matches!(cursor, Cursor::Hasty) && self.is_hopeless(due_at);
             match if hopeless { None } else { self.next(cursor, due, due_at) } {
                 Some(next) => {
                     self.order(next);
-                    cursor = Cursor::Reads;
+                    cursor = Cursor::Hasty;
                 }
                 None => match self.back() {
                     Some(then) => cursor = then,
@@ -197,11 +211,9 @@ impl<'m, M: Model> Search<'m, M> {
         let mut cursor = cursor;
         loop {
             cursor = match cursor {
-                Cursor::Reads => {
-                    if let Some(read) = self.possible_read(due_at) {
-                        // Whatever else could come next can come after it as well.
-                        let state = self.state.clone();
-                        return self.fresh(read, &state).then_some(Next { op: read, state, then: None });
+                Cursor::Hasty => {
+                    if let Some((op, state)) = self.hasty(due_at) {
+                        return self.fresh(op, &state).then_some(Next { op, state, then: None });
                     }
                     Cursor::Due
                 }
@@ -246,16 +258,17 @@ impl<'m, M: Model> Search<'m, M> {
         false
     }
 
-    /// An answered read that is possible and tells nothing new. One that is told a version which
-    /// was not known before is a choice.
-    fn possible_read(&self, due_at: u32) -> Option<u32> {
-        let mut op = self.reads.first();
+    /// Something that is possible and need not wait, and what comes of it.
+    fn hasty(&self, due_at: u32) -> Option<(u32, M::State)> {
+        let mut op = self.hasty.first();
         while let Some(candidate) = op.filter(|op| self.calls_at[*op as usize] < due_at) {
-            let after = self.model.apply(&self.state, &self.ops[candidate as usize].step);
-            if after.is_some_and(|after| after == self.state) {
-                return Some(candidate);
+            let step = &self.ops[candidate as usize].step;
+            if let Some(after) = self.model.apply(&self.state, step)
+                && (after == self.state || self.model.haste(step) == Haste::Leave)
+            {
+                return Some((candidate, after));
             }
-            op = self.reads.after(candidate);
+            op = self.hasty.after(candidate);
         }
         None
     }
@@ -307,9 +320,9 @@ impl<'m, M: Model> Search<'m, M> {
             self.open.take(op);
         } else {
             self.calls.take(op);
-            self.reads.take(op);
             self.returns.take(op);
         }
+        self.hasty.take(op);
         let before = std::mem::replace(&mut self.state, state);
         self.stack.push(Frame { op, before, reach: self.reach, then });
         self.reach = self.reach.max(self.calls_at[op as usize] + 1);
@@ -321,11 +334,11 @@ impl<'m, M: Model> Search<'m, M> {
         loop {
             let Frame { op, before, reach, then } = self.stack.pop()?;
             (self.ordered, self.doubts) = self.toggled(op);
+            self.hasty.put_back(op);
             if self.returns_at[op as usize] == u32::MAX {
                 self.open.put_back(op);
             } else {
                 self.returns.put_back(op);
-                self.reads.put_back(op);
                 self.calls.put_back(op);
             }
             self.state = before;
@@ -334,60 +347,5 @@ impl<'m, M: Model> Search<'m, M> {
                 return Some(then);
             }
         }
-    }
-}
-
-/// A number for an operation, such that the numbers of any two sets of them, added up without
-/// carry, differ but for luck of one in 2^128.
-fn zobrist(op: u32) -> u128 {
-    let low = mix(u64::from(op) * 2 + 1);
-    let high = mix(low ^ 0x9e37_79b9_7f4a_7c15);
-    u128::from(high) << 64 | u128::from(low)
-}
-
-/// The finisher of splitmix64.
-const fn mix(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// A quick hasher; nobody attacks a checker's own table.
-#[derive(Debug, Default)]
-pub(super) struct Mixer(u64);
-
-impl std::hash::Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        mix(self.0)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    fn write_u128(&mut self, word: u128) {
-        self.write_u64(word as u64);
-        self.write_u64((word >> 64) as u64);
-    }
-
-    fn write_u8(&mut self, word: u8) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
     }
 }

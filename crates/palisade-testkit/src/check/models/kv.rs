@@ -1,5 +1,5 @@
 use super::{answer, shown, timed};
-use crate::check::linear::{Model, Timed};
+use crate::check::linear::{Haste, Model, Timed};
 use crate::history::{Answer, Call, Op};
 
 /// One key of a store that is read, written and appended to. It begins empty.
@@ -86,8 +86,9 @@ impl<'h> Model for Kv<'h> {
         matches!(step, KvStep::Get(value) if !self.puts && !value.starts_with(state.as_str()))
     }
 
-    fn is_read(&self, step: &Self::Step) -> bool {
-        matches!(step, KvStep::Get(_))
+    fn haste(&self, step: &Self::Step) -> Haste {
+        let reads = matches!(step, KvStep::Get(_));
+        if reads { Haste::Read } else { Haste::None }
     }
 
     fn state_in_words(&self, state: &String) -> String {

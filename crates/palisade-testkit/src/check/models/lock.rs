@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::{answer, timed};
-use crate::check::linear::Timed;
+use crate::check::linear::{Haste, Timed};
 use crate::history::{Answer, Call, Hold, HoldMode, Nanos, Op, OpId, ProcessId};
 
 /// Who holds.
@@ -74,6 +74,15 @@ fn recorded(op: &Op) -> Option<LockStep> {
 }
 
 impl LockStep {
+    /// Whether it may as well come next, in models that know who holds: the end of one grant, which
+    /// nothing else ends, only makes room. A process may have more than one release on its way.
+    pub(crate) const fn haste(&self) -> Haste {
+        match self {
+            Self::Release { who: Who::By(_), .. } => Haste::Leave,
+            _ => Haste::None,
+        }
+    }
+
     /// What was asked and answered.
     pub(crate) fn in_words(&self) -> (String, String) {
         match self {

@@ -1,5 +1,5 @@
 use super::lock::{LockStep, Who};
-use crate::check::linear::Model;
+use crate::check::linear::{Haste, Model};
 
 /// Free or taken.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,8 +28,9 @@ impl Model for Mutex {
         }
     }
 
-    fn is_read(&self, _: &LockStep) -> bool {
-        false
+    fn haste(&self, _: &LockStep) -> Haste {
+        // Any release frees whoever holds: which one comes first is a choice.
+        Haste::None
     }
 
     fn state_in_words(&self, taken: &bool) -> String {
@@ -56,8 +57,8 @@ impl Model for OwnerMutex {
         }
     }
 
-    fn is_read(&self, _: &LockStep) -> bool {
-        false
+    fn haste(&self, step: &LockStep) -> Haste {
+        step.haste()
     }
 
     fn state_in_words(&self, owner: &Option<Who>) -> String {
@@ -91,8 +92,8 @@ impl Model for FencedMutex {
         matches!(step, LockStep::Acquire { token: Some(token), .. } if token <= greatest)
     }
 
-    fn is_read(&self, _: &LockStep) -> bool {
-        false
+    fn haste(&self, step: &LockStep) -> Haste {
+        step.haste()
     }
 
     fn state_in_words(&self, (owner, greatest): &Self::State) -> String {

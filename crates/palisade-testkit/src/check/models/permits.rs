@@ -1,5 +1,5 @@
 use super::lock::{LockStep, Who};
-use crate::check::linear::Model;
+use crate::check::linear::{Haste, Model};
 
 /// So many slots, each held by one at a time.
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +35,8 @@ impl Model for Permits {
         Some(after)
     }
 
-    fn is_read(&self, _: &LockStep) -> bool {
-        false
+    fn haste(&self, step: &LockStep) -> Haste {
+        step.haste()
     }
 
     fn state_in_words(&self, held: &Self::State) -> String {

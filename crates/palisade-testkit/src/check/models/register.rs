@@ -1,7 +1,7 @@
 use std::marker::PhantomData;
 
 use super::{answer, shown, timed};
-use crate::check::linear::{Model, Timed};
+use crate::check::linear::{Haste, Model, Timed};
 use crate::history::{Answer, Call, Op};
 
 /// A register that is read, written, and replaced on condition.
@@ -64,8 +64,9 @@ impl<'h> Model for Register<'h> {
         }
     }
 
-    fn is_read(&self, step: &Self::Step) -> bool {
-        matches!(step, RegisterStep::Read(_) | RegisterStep::Cas { done: Some(false), .. })
+    fn haste(&self, step: &Self::Step) -> Haste {
+        let reads = matches!(step, RegisterStep::Read(_) | RegisterStep::Cas { done: Some(false), .. });
+        if reads { Haste::Read } else { Haste::None }
     }
 
     fn state_in_words(&self, state: &Self::State) -> String {

@@ -1,5 +1,5 @@
 use super::lock::{LockStep, Who};
-use crate::check::linear::Model;
+use crate::check::linear::{Haste, Model};
 use crate::history::HoldMode;
 
 /// Many readers, or one writer. Of two grants that exclude each other the later one has the
@@ -78,8 +78,8 @@ impl Model for Rw {
         }
     }
 
-    fn is_read(&self, _: &LockStep) -> bool {
-        false
+    fn haste(&self, step: &LockStep) -> Haste {
+        step.haste()
     }
 
     fn state_in_words(&self, state: &RwState) -> String {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use palisade_core::Token;
 
 use super::{answer, shown, timed};
-use crate::check::linear::{Model, Timed};
+use crate::check::linear::{Haste, Model, Timed};
 use crate::history::{Answer, Call, Op};
 
 /// A register whose version rises with every write, and which may be fenced.
@@ -183,8 +183,9 @@ impl<'h> Model for Versioned<'h> {
         }
     }
 
-    fn is_read(&self, step: &Self::Step) -> bool {
-        matches!(step, VersionedStep::Read { .. } | VersionedStep::Refused { .. })
+    fn haste(&self, step: &Self::Step) -> Haste {
+        let reads = matches!(step, VersionedStep::Read { .. } | VersionedStep::Refused { .. });
+        if reads { Haste::Read } else { Haste::None }
     }
 
     fn state_in_words(&self, state: &Self::State) -> String {

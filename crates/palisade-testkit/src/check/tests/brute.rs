@@ -5,8 +5,10 @@ use std::marker::PhantomData;
 
 use super::random::Random;
 use crate::check::linear::{Model, Outcome, Timed, search};
-use crate::check::models::{FencedMutex, Mutex, Permits, Register, Rw, Versioned, from_records};
-use crate::history::{Answer, Call, Event, History, HoldMode, Op};
+use crate::check::models::{
+    FencedMutex, Mutex, OwnerMutex, Permits, Register, Rw, Versioned, from_holds, from_records,
+};
+use crate::history::{Answer, Call, Event, History, Hold, HoldMode, Op};
 
 /// Whether some order works, found by trying all.
 fn any_order<M: Model>(model: &M, ops: &[Timed<M::Step>], left: &mut Vec<usize>, state: &M::State) -> bool {
@@ -160,5 +162,54 @@ fn on_locks() {
     }
     for verdicts in verdicts {
         were_both("lock", verdicts);
+    }
+}
+
+/// Grants of which it is known how long their holders believed in them, all made up.
+fn made_up_holds(random: &mut Random) -> History {
+    let mut events = Vec::new();
+    let mut ops = 0;
+    for process in 0..3 {
+        let mut at = random.below(40) as u64;
+        for _ in 0..=random.below(2) {
+            ops += 1;
+            let mode = *random.pick(&[HoldMode::Exclusive, HoldMode::Shared, HoldMode::Slot(2)]).unwrap();
+            let hold = ops;
+            events.push(Event::Call { op: hold, process, at, key: "k".into(), call: Call::Acquire { mode } });
+            at += 1 + random.below(8) as u64;
+            let until = random.percent(30).then_some(at + random.below(6) as u64);
+            let number = if random.percent(60) { at } else { random.below(60) as u64 };
+            let token = palisade_core::Token::new(number);
+            let slot = matches!(mode, HoldMode::Slot(_)).then_some(random.below(2) as u32);
+            events.push(Event::Return { op: hold, at, answer: Answer::Granted { token, slot, until } });
+            at += random.below(6) as u64;
+            ops += 1;
+            let call = Call::Release { hold: Some(hold) };
+            events.push(Event::Call { op: ops, process, at, key: "k".into(), call });
+            at += 1 + random.below(4) as u64;
+            if random.percent(70) {
+                events.push(Event::Return { op: ops, at, answer: Answer::Released { in_time: true } });
+            }
+        }
+    }
+    History::from_events(events).unwrap()
+}
+
+#[test]
+fn on_holds() {
+    let mut verdicts = [[0, 0]; 5];
+    for seed in 0..3000 {
+        let history = made_up_holds(&mut Random::new(seed));
+        let holds = history.holds();
+        let holds: Vec<&Hold> = holds.iter().collect();
+        let (steps, what) = (from_holds(&holds), format!("seed {seed}"));
+        compare(&what, &Mutex, &steps, &mut verdicts[0]);
+        compare(&what, &OwnerMutex, &steps, &mut verdicts[1]);
+        compare(&what, &FencedMutex, &steps, &mut verdicts[2]);
+        compare(&what, &Rw, &steps, &mut verdicts[3]);
+        compare(&what, &Permits { of: 2 }, &steps, &mut verdicts[4]);
+    }
+    for verdicts in verdicts {
+        assert!(verdicts.iter().all(|count| *count > 30), "{verdicts:?}");
     }
 }

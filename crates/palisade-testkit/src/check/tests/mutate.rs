@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::random::Random;
-use crate::history::{Answer, Call, Event, History, Hold, HoldMode, Nanos, OpId};
+use crate::history::{Answer, Call, Event, History, Hold, HoldMode, Nanos, Op, OpId};
 
 /// Breaks a history.
 pub(super) type Mutation = fn(&[Event], &mut Random) -> Option<Vec<Event>>;
@@ -19,8 +19,12 @@ pub(super) const LOCKS: [(&str, Mutation, &[&str]); 6] = [
 ];
 
 /// Ways to break a register.
-pub(super) const REGISTERS: [(&str, Mutation); 2] =
-    [("a read of what nobody wrote", invented_read), ("an answered write that never was", lost_write)];
+pub(super) const REGISTERS: [(&str, Mutation); 4] = [
+    ("a read of what nobody wrote", invented_read),
+    ("an answered write that never was", lost_write),
+    ("a read of what had been overwritten", stale_read),
+    ("a version made twice", repeat_version),
+];
 
 fn holds(events: &[Event]) -> Vec<Hold> {
     History::from_events(events.to_vec()).unwrap().holds()
@@ -167,4 +171,41 @@ fn lost_write(events: &[Event], _: &mut Random) -> Option<Vec<Event>> {
         }
     }
     Some(events)
+}
+
+/// A read that sees what another saw, although a write was asked for and answered in between. Only
+/// where no two writes have one value.
+fn stale_read(events: &[Event], random: &mut Random) -> Option<Vec<Event>> {
+    let history = History::from_events(events.to_vec()).unwrap();
+    let is_read = |op: &&Op| matches!(op.answer, Answer::Value { value: Some(_), .. });
+    let reads: Vec<&Op> = history.ops.iter().filter(is_read).collect();
+    let writes: Vec<&Op> = history
+        .ops
+        .iter()
+        .filter(|op| matches!(op.call, Call::Write { .. } | Call::Append { .. }))
+        .filter(|op| matches!(op.answer, Answer::Done { .. }))
+        .collect();
+    if history.ops.iter().any(|op| matches!(op.call, Call::Cas { .. })) {
+        return None;
+    }
+    let later = *random.pick(&reads)?;
+    let between = |earlier: &Op| {
+        writes
+            .iter()
+            .any(|write| Some(write.start) > earlier.end && write.end.is_some_and(|end| end < later.start))
+    };
+    let earlier = reads.iter().find(|earlier| between(earlier))?;
+    Some(answered(events, later.id, |_, answer| *answer = earlier.answer.clone()))
+}
+
+/// Where versions are told.
+fn repeat_version(events: &[Event], random: &mut Random) -> Option<Vec<Event>> {
+    let history = History::from_events(events.to_vec()).unwrap();
+    if !history.ops.iter().any(|op| matches!(op.call, Call::Write { version: Some(_), .. })) {
+        return None;
+    }
+    let done = |op: &&Op| matches!(op.answer, Answer::Done { version: Some(_) });
+    let writes: Vec<&Op> = history.ops.iter().filter(done).collect();
+    let (first, second) = (random.pick(&writes)?, random.pick(&writes)?);
+    (first.id != second.id).then(|| answered(events, second.id, |_, answer| *answer = first.answer.clone()))
 }

@@ -27,7 +27,11 @@ impl Format {
         }
         match start.strip_prefix('{').map(str::trim_start) {
             Some(inside) if inside.starts_with('"') => Some(Self::Own),
-            _ => start.starts_with(['{', '[', '(', '#', ';']).then_some(Self::Edn),
+            // A tag or a set; a heading of a document has a space there.
+            _ if start.starts_with('#') => {
+                start[1..].starts_with(|next: char| !next.is_whitespace() && next != '#').then_some(Self::Edn)
+            }
+            _ => start.starts_with(['{', '[', '(', ';']).then_some(Self::Edn),
         }
     }
 

@@ -71,6 +71,7 @@ fn what_is_wrong_is_said_with_its_line() {
     for (text, problem) in [
         ("hello", "this is no history"),
         ("", "this is no history"),
+        ("# A heading\n", "this is no history"),
         ("{:type :ok, :f :read, :process 1}", "line 1: process 1 is answered and did not ask"),
         ("{:type :invoke, :f :frob, :process 1}", "line 1: no operation is called \"frob\""),
         ("\n{:type :invoke, :f :cas, :process 1 :value 3}", "line 2: cas needs [old new], not 3"),

@@ -10,7 +10,10 @@ use crate::verify::station::{Chance, Dropped, Station};
 /// Acquires, holds, gives back; each in one of the ways a program would.
 pub(super) async fn round(workload: Workload, at: &Station, chance: &mut Chance, key: &str) {
     let Some((hold, guard)) = acquire(workload, at, chance, key).await else { return };
-    keep(at, hold, &guard, hold_time(at, chance)).await;
+    // Who is elected leads for a while.
+    let term =
+        if workload == Workload::Election { at.ttl.mul_f64(chance.fraction() * 0.1) } else { Duration::ZERO };
+    keep(at, hold, &guard, hold_time(at, chance) + term).await;
     if let Held::Leader(leadership) = &guard
         && chance.one_in(4)
     {
@@ -31,7 +34,8 @@ pub(super) async fn acquire(
     let limit = match chance.below(10) {
         0 => None,
         1 => Some(Duration::from_millis(chance.below(20).into())),
-        _ => Some(at.ttl * 3),
+        // Longer than a waiter may be kept waiting: who is forgotten must not be let off.
+        _ => Some(at.ttl * 3 + Duration::from_secs(2)),
     };
     let op = at.teller.call(key, Call::Acquire { mode });
     let asked = at.perhaps_cancelled(chance, Held::acquire(at, workload, key, mode, limit)).await;
@@ -68,13 +72,13 @@ pub(super) async fn take_once(workload: Workload, at: &Station, key: &str, bound
     true
 }
 
-/// How long to hold: mostly hardly at all, so that much happens; now and then beyond the TTL, so
-/// that renewals matter.
+/// How long to hold: mostly a moment, so that much happens; some for long enough that a fault often
+/// strikes a holder; now and then beyond the TTL, so that renewals matter.
 fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
     match chance.below(1000) {
         0 => at.ttl.mul_f64(chance.fraction() * 2.5),
-        1..=9 => Duration::from_millis(chance.below(50).into()),
-        10..=99 => Duration::from_millis(chance.below(3).into()),
+        1..=149 => Duration::from_millis(chance.below(20).into()),
+        150..=599 => Duration::from_millis(chance.below(4).into()),
         _ => Duration::ZERO,
     }
 }

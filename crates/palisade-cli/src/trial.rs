@@ -1,0 +1,45 @@
+//! What `verify` and `bench` share: both try an engine with helper processes of their own.
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+
+use palisade_testkit::{HelperProgram, Misuse};
+
+use crate::exit::{self, Failure, Outcome};
+use crate::process::{Signals, TRIAL_HELPER, this_program};
+
+/// This program, as the helper processes of a trial.
+pub(crate) fn helper() -> Outcome<HelperProgram> {
+    let path = this_program().map_err(|problem| failure(problem.into()))?;
+    Ok(HelperProgram { path, arguments: vec![TRIAL_HELPER.to_owned()] })
+}
+
+/// Why a trial could not be made, with its exit code.
+pub(crate) fn failure(problem: anyhow::Error) -> Failure {
+    let message = format!("{problem:#}");
+    if problem.is::<Misuse>() {
+        return Failure::usage(message);
+    }
+    match problem.downcast::<palisade::Error>() {
+        Ok(error) => error.into(),
+        Err(_) => Failure::new(exit::SOFTWARE, message),
+    }
+}
+
+/// Carries `work` out, or drops it when a signal asks this program to end: what it started ends with
+/// it, and its folders go.
+pub(crate) async fn until_signalled<T>(work: impl Future<Output = T>) -> Outcome<T> {
+    let mut signals = Signals::listen().map_err(|problem| failure(problem.into()))?;
+    tokio::select! {
+        done = work => Ok(done),
+        signal = signals.next_ending() => Err(Failure::new(exit::by_signal(signal.as_raw()), "")),
+    }
+}
+
+/// One line that is written over, if somebody watches; nothing clears it.
+pub(crate) fn tell(what: &str) {
+    let mut stderr = io::stderr();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[K{what}").and_then(|()| stderr.flush());
+    }
+}

@@ -1,0 +1,128 @@
+//! The simulation can be trusted: it repeats itself exactly, it finds mistakes that were planted,
+//! and it says what matters of them.
+
+use std::process::Command;
+
+use palisade_testkit::broken::Fault;
+use palisade_testkit::sim::{Bug, Plan, run_seeds, shrink, simulate};
+
+/// Mistakes, and how many seeds are enough to find each.
+const PLANTED: &[(Bug, u64)] = &[
+    (Bug::CountsFromReply, 50),
+    (Bug::ClaimOutlivesWithdrawal, 50),
+    (Bug::BrokenLineUnnoticed, 1000),
+    (Bug::RenewsOnPaper, 10),
+    (Bug::ReleasesOnPaper, 10),
+    (Bug::Server(Fault::DoubleGrant), 10),
+    (Bug::Server(Fault::RareDoubleGrant), 50),
+    (Bug::Server(Fault::TokenReused), 10),
+    (Bug::Server(Fault::TokenForgotten), 10),
+    (Bug::Server(Fault::ExpiryLost), 50),
+    (Bug::Server(Fault::ForeignRelease), 50),
+    (Bug::Server(Fault::LostWakeup), 50),
+    (Bug::Server(Fault::WakeupBelieved), 50),
+    (Bug::Server(Fault::WaiterLeaked), 50),
+    (Bug::Server(Fault::OvertakesQueue), 50),
+    (Bug::Server(Fault::BusyLeavesClaim), 50),
+    (Bug::Server(Fault::AskedAgainCountsAnew), 500),
+    (Bug::Server(Fault::RevivesExpired), 50),
+    (Bug::Server(Fault::RenewalsOutOfOrder), 50),
+    (Bug::Server(Fault::RenewalLosesPlace), 50),
+    (Bug::Server(Fault::DeadlineTooLate), 50),
+    (Bug::Server(Fault::SlotTwice), 50),
+    (Bug::Server(Fault::StaleTokenAccepted), 100),
+    (Bug::Server(Fault::OpeningDoesNotFence), 2000),
+    (Bug::Server(Fault::StaleRead), 50),
+];
+
+#[test]
+fn planted_mistakes_are_found() {
+    for (bug, enough) in PLANTED {
+        let tally = run_seeds(0, *enough, 2, Some(*bug), &|_| ());
+        let seed = tally.failed.unwrap_or_else(|| panic!("{bug:?} was not found in {enough} seeds"));
+        let run = simulate(&Plan::new(seed), Some(*bug), false);
+        println!("{bug:?}: seed {seed}: {}", run.violations[0].checker);
+    }
+}
+
+#[test]
+fn what_is_right_is_left_alone() {
+    let tally = run_seeds(1_000_000, 300, 2, None, &|_| ());
+    assert_eq!((tally.failed, tally.seeds), (None, 300));
+    let must_be_seen = [
+        "granted",
+        "released",
+        "released too late",
+        "added",
+        "refused by a fence",
+        "failed: cancelled",
+        "failed: not to be had",
+        "failed: Timeout",
+        "failed: Unavailable",
+        "unknown: Timeout",
+        "unknown: Unavailable",
+        "unknown: cancelled",
+        "unknown: dropped",
+        "lost: it was not renewed in time",
+        "lost: the engine could not be reached",
+        "lost: this process stood still for too long",
+        "lost: its longest hold is over",
+        "lost: its client was closed",
+    ];
+    for sort in must_be_seen {
+        assert!(tally.seen.contains_key(sort), "{sort:?} was never seen, but: {:#?}", tally.seen);
+    }
+}
+
+#[test]
+fn a_seed_repeats_itself_line_by_line() {
+    for seed in 0..200 {
+        let plan = Plan::new(seed);
+        let (first, second) = (simulate(&plan, None, true), simulate(&Plan::new(seed), None, true));
+        assert_eq!(first.trace, second.trace, "seed {seed}");
+        assert!(first.trace.len() > 10, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_itself_in_another_process() {
+    for seed in 0..20 {
+        let output = Command::new(env!("CARGO_BIN_EXE_palisade-simulate"))
+            .args(["--digest", "--seed", &seed.to_string()])
+            .output()
+            .unwrap();
+        let here = format!("{:016x}", simulate(&Plan::new(seed), None, true).digest());
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), here, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_failing_plan_is_shrunk_to_what_matters() {
+    let bug = Some(Bug::CountsFromReply);
+    let seed = run_seeds(0, 50, 2, bug, &|_| ()).failed.unwrap();
+    let plan = Plan::new(seed);
+    let checker = simulate(&plan, bug, false).violations[0].checker;
+    let small = shrink(&plan, checker, bug, 2000);
+    let size = |plan: &Plan| {
+        let steps: usize = plan.nodes.iter().flat_map(|node| &node.tasks).map(Vec::len).sum();
+        (steps, plan.faults.len())
+    };
+    let run = simulate(&small, bug, true);
+    assert!(run.violations.iter().any(|violation| violation.checker == checker));
+    println!("{:?} became {:?}:\n{small:#?}\n{}", size(&plan), size(&small), run.trace.join("\n"));
+    assert!(size(&small).0 <= 3 && size(&small).1 <= 3, "{small:#?}");
+}
+
+#[test]
+fn the_command_knows_its_arguments() {
+    let run =
+        |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_palisade-simulate")).args(words).output().unwrap();
+    let few = run(&["--seeds", "20", "--from", "7", "--threads", "1"]);
+    assert!(few.status.success());
+    assert!(String::from_utf8_lossy(&few.stderr).contains("20 seeds"));
+    assert!(
+        String::from_utf8_lossy(&run(&["--seed", "3", "--trace"]).stdout).contains("node 0 sends message 0")
+    );
+    assert_eq!(run(&["--seed", "x"]).status.code(), Some(2));
+    assert!(run(&["--help"]).status.success());
+}
