@@ -6,7 +6,7 @@ use crate::steps::{Steps, cargo};
 /// Far above what any of these takes.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// Short forms of what one does to an engine before it is released, at the speed of a release. Each
+/// Short forms of what one does to an engine before it is released, at nearly the speed of a release. Each
 /// draws another seed every time, and prints it.
 const VERIFIED: &[(&str, &[&str])] = &[
     ("verify local:file", &["--engine", "local:file", "--for", "20s", "--faults", "pause,kill,cancel"]),
@@ -33,7 +33,7 @@ pub(crate) fn take(steps: &mut Steps, round: &str) {
 }
 
 fn program(name: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(format!("target/release/{name}"));
+    let mut command = Command::new(format!("target/trial/{name}"));
     command.args(args);
     command
 }
