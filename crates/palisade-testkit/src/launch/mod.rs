@@ -1,6 +1,6 @@
 //! Engines under test: those that the harness starts itself (`local:…`), and those that a user names.
 //!
-//! An engine adds one file here and one row to [`LOCAL`].
+//! An engine adds one file here and one row to the table `LOCAL`.
 
 mod file;
 mod given;
