@@ -7,7 +7,7 @@ use futures::FutureExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Mutex;
 
-use super::{Local, Server, Target};
+use super::{Local, Server, Survives, Target};
 use crate::HelperProgram;
 use crate::helper::Role;
 use crate::history::FaultKind;
@@ -68,8 +68,9 @@ impl Target for Memory {
         &self.servers
     }
 
-    fn outlives_kill(&self) -> bool {
-        self.forgetful
+    /// A forgetful one says that it survives everything, as its like do.
+    fn survives(&self) -> Survives {
+        if self.forgetful { Survives::Wipe } else { Survives::Stop }
     }
 }
 

@@ -45,15 +45,27 @@ pub trait Target: Send + Sync + fmt::Debug {
         &[]
     }
 
-    /// Whether what was acknowledged, and who holds what, outlives the kill of a server.
-    fn outlives_kill(&self) -> bool {
-        false
+    /// The worst that can be done to one of its servers without loss of what was granted and
+    /// acknowledged, by what the engine promises.
+    fn survives(&self) -> Survives {
+        Survives::Stop
     }
 
     /// What a finished run left behind that no verb of the contract shows, in words.
     async fn left_behind(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
+}
+
+/// What can be done to a server, from mild to severe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Survives {
+    /// It is stopped for a while.
+    Stop,
+    /// It is killed and started again with its data.
+    Kill,
+    /// It is killed and started again with nothing: what a quorum outlives.
+    Wipe,
 }
 
 /// A server of an engine under test.
@@ -73,6 +85,11 @@ pub trait Server: Send + Sync + fmt::Debug {
 
     /// Starts it again at the same address, with what its disk holds; with nothing if `wiped`.
     async fn start(&self, wiped: bool) -> Result<()>;
+
+    /// Sets its wall clock so many seconds ahead of the true time, or behind it.
+    async fn shift_clock(&self, seconds: i64) -> Result<()> {
+        anyhow::bail!("the clock of {} cannot be shifted by {seconds} s", self.name())
+    }
 }
 
 type Starting = BoxFuture<'static, Result<Box<dyn Target>>>;

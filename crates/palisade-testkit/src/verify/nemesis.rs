@@ -11,7 +11,7 @@ use super::recorder::Recorder;
 use super::station::Chance;
 use super::teller::now;
 use crate::history::{Event, FaultKind, ProcessId};
-use crate::launch::Target;
+use crate::launch::{Survives, Target};
 use crate::proxy::{Direction, Weather};
 
 /// Does faults to a crew at random moments, with calm spells in between.
@@ -46,7 +46,9 @@ enum Struck {
     /// A server, stopped.
     Stopped(usize),
     /// A server, killed.
-    Killed(usize),
+    Killed { server: usize, wiped: bool },
+    /// The clock of a server, shifted.
+    Clock(usize),
 }
 
 impl Nemesis {
@@ -100,8 +102,9 @@ impl Nemesis {
                 Ok(())
             }
             FaultKind::Restart => self.restart().await,
-            // No engine yet has a wall clock that counts; and workers drop futures themselves.
-            FaultKind::Clock | FaultKind::Cancel => Ok(()),
+            FaultKind::Clock => self.shift_clock().await,
+            // Workers drop futures themselves.
+            FaultKind::Cancel => Ok(()),
         }
     }
 
@@ -110,7 +113,7 @@ impl Nemesis {
         let worker = self.chance.below(crew.len() as u32) as usize;
         let busy = self.active.iter().any(|active| match active.what {
             Struck::Worker(other) | Struck::Line { worker: other, .. } => other == worker,
-            Struck::Stopped(_) | Struck::Killed(_) => false,
+            Struck::Stopped(_) | Struck::Killed { .. } | Struck::Clock(_) => false,
         });
         (!busy).then_some(worker)
     }
@@ -157,25 +160,42 @@ impl Nemesis {
         crew.weather(worker, server, weather);
     }
 
-    /// Stops a server for a while; kills it, if that can be outlived.
+    /// Stops a server for a while; kills it, or wipes it, if the engine survives that.
     async fn restart(&mut self) -> Result<()> {
         let target = Arc::clone(&self.target);
-        let server = self.chance.below(target.servers().len() as u32) as usize;
-        let busy =
-            |what: Struck| matches!(what, Struck::Stopped(other) | Struck::Killed(other) if other == server);
-        let Some(found) = target.servers().get(server) else { return Ok(()) };
-        if self.active.iter().any(|active| busy(active.what)) {
-            return Ok(());
-        }
-        if target.outlives_kill() && self.chance.one_in(2) {
-            let what = format!("{} killed", found.name());
-            self.strike_for_a_while(FaultKind::Restart, what, None, Struck::Killed(server));
-            found.kill().await
-        } else {
-            let what = format!("{} stopped", found.name());
-            self.strike_for_a_while(FaultKind::Restart, what, None, Struck::Stopped(server));
-            found.stop().await
-        }
+        let Some(server) = self.server() else { return Ok(()) };
+        let found = &target.servers()[server];
+        let (done, struck) = match (self.chance.below(3), target.survives()) {
+            (0, _) | (_, Survives::Stop) => ("stopped", Struck::Stopped(server)),
+            (1, _) | (_, Survives::Kill) => ("killed", Struck::Killed { server, wiped: false }),
+            (_, Survives::Wipe) => ("wiped", Struck::Killed { server, wiped: true }),
+        };
+        self.strike_for_a_while(FaultKind::Restart, format!("{} {done}", found.name()), None, struck);
+        if matches!(struck, Struck::Stopped(_)) { found.stop().await } else { found.kill().await }
+    }
+
+    /// Shifts the clock of a server by up to some minutes, as Jepsen does.
+    async fn shift_clock(&mut self) -> Result<()> {
+        let target = Arc::clone(&self.target);
+        let Some(server) = self.server() else { return Ok(()) };
+        let found = &target.servers()[server];
+        let seconds = i64::from(self.chance.below(2 * 288)) - 288;
+        let what = format!("{} by {seconds} s", found.name());
+        self.strike_for_a_while(FaultKind::Clock, what, None, Struck::Clock(server));
+        found.shift_clock(seconds).await
+    }
+
+    /// One of the servers, unless something is done to it already.
+    fn server(&mut self) -> Option<usize> {
+        let servers = self.target.servers().len();
+        let server = self.chance.below(servers as u32) as usize;
+        let busy = self.active.iter().any(|active| match active.what {
+            Struck::Stopped(other) | Struck::Killed { server: other, .. } | Struck::Clock(other) => {
+                other == server
+            }
+            Struck::Worker(_) | Struck::Line { .. } => false,
+        });
+        (server < servers && !busy).then_some(server)
     }
 
     fn strike_for_a_while(
@@ -217,7 +237,8 @@ impl Nemesis {
                 Struck::Worker(worker) => crew.signal(worker, Signal::CONT)?,
                 Struck::Line { worker, server } => crew.weather(worker, server, Weather::Clear),
                 Struck::Stopped(server) => self.target.servers()[server].go_on().await?,
-                Struck::Killed(server) => self.target.servers()[server].start(false).await?,
+                Struck::Killed { server, wiped } => self.target.servers()[server].start(wiped).await?,
+                Struck::Clock(server) => self.target.servers()[server].shift_clock(0).await?,
             }
             self.recorder.hear(Event::Healed { fault: active.fault, at: now() });
         }
