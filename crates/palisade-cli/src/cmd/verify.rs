@@ -73,9 +73,9 @@ fn faults(names: &[String]) -> Outcome<Vec<FaultKind>> {
 /// The command that does this again.
 fn command(engine: &str, args: &Verify, seed: u64) -> String {
     // A user's own URL can hold a password; the report is for others to read.
-    let engine = if engine.contains('@') { "URL" } else { engine };
+    let shown = |url: &str| if url.contains('@') { "URL".to_owned() } else { url.to_owned() };
     let mut words = vec![
-        format!("palisade verify --engine {engine}"),
+        format!("palisade verify --engine {}", shown(engine)),
         format!("--for {}", humantime::format_duration(args.duration).to_string().replace(' ', "")),
     ];
     if !args.workload.is_empty() {
@@ -87,6 +87,9 @@ fn command(engine: &str, args: &Verify, seed: u64) -> String {
     }
     if let Some(ttl) = args.ttl {
         words.push(format!("--ttl {}", humantime::format_duration(ttl).to_string().replace(' ', "")));
+    }
+    if let Some(registers) = &args.registers {
+        words.push(format!("--registers {}", shown(registers)));
     }
     words.push(format!("--seed {seed}"));
     words.join(" ")
