@@ -22,6 +22,7 @@
 //! | kill and stop processes that hold locks | [`taker`] |
 //! | record what happened, and read it again | [`history`] |
 //! | judge what happened | [`check`] |
+//! | repeat what could happen to clients, from a seed | [`sim`] |
 
 pub mod broken;
 mod cancel;

@@ -24,7 +24,7 @@ const PLANTED: &[(Bug, u64)] = &[
     (Bug::Server(Fault::WaiterLeaked), 100),
     (Bug::Server(Fault::OvertakesQueue), 100),
     (Bug::Server(Fault::BusyLeavesClaim), 100),
-    (Bug::Server(Fault::AskedAgainCountsAnew), 2000),
+    (Bug::Server(Fault::AskedAgainCountsAnew), 100),
     (Bug::Server(Fault::RevivesExpired), 100),
     (Bug::Server(Fault::RenewalsOutOfOrder), 100),
     (Bug::Server(Fault::RenewalLosesPlace), 100),
