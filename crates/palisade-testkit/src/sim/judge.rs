@@ -94,7 +94,9 @@ impl<'a> Told<'a> {
     /// Whether a hold that ended by itself was told so by `when`, or could not be.
     fn by(&self, hold: &Hold, when: Nanos) -> bool {
         let told = self.lost.get(&hold.op).is_some_and(|at| *at <= when);
-        told || self.stood_still(hold.process, hold.until, when)
+        // Who gave it back knew.
+        let released = hold.released.is_some_and(|at| at <= when);
+        told || released || self.stood_still(hold.process, hold.until, when)
     }
 
     /// Whether it stood still at any moment between the two.
