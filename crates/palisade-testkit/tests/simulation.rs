@@ -8,31 +8,31 @@ use palisade_testkit::sim::{Bug, Plan, run_seeds, shrink, simulate};
 
 /// Mistakes, and how many seeds are enough to find each.
 const PLANTED: &[(Bug, u64)] = &[
-    (Bug::CountsFromReply, 50),
-    (Bug::ClaimOutlivesWithdrawal, 50),
-    (Bug::BrokenLineUnnoticed, 1000),
-    (Bug::RenewsOnPaper, 10),
-    (Bug::ReleasesOnPaper, 10),
-    (Bug::Server(Fault::DoubleGrant), 10),
-    (Bug::Server(Fault::RareDoubleGrant), 50),
-    (Bug::Server(Fault::TokenReused), 10),
-    (Bug::Server(Fault::TokenForgotten), 10),
-    (Bug::Server(Fault::ExpiryLost), 50),
-    (Bug::Server(Fault::ForeignRelease), 50),
-    (Bug::Server(Fault::LostWakeup), 50),
-    (Bug::Server(Fault::WakeupBelieved), 50),
-    (Bug::Server(Fault::WaiterLeaked), 50),
-    (Bug::Server(Fault::OvertakesQueue), 50),
-    (Bug::Server(Fault::BusyLeavesClaim), 50),
-    (Bug::Server(Fault::AskedAgainCountsAnew), 500),
-    (Bug::Server(Fault::RevivesExpired), 50),
-    (Bug::Server(Fault::RenewalsOutOfOrder), 50),
-    (Bug::Server(Fault::RenewalLosesPlace), 50),
-    (Bug::Server(Fault::DeadlineTooLate), 50),
-    (Bug::Server(Fault::SlotTwice), 50),
+    (Bug::CountsFromReply, 500),
+    (Bug::ClaimOutlivesWithdrawal, 100),
+    (Bug::BrokenLineUnnoticed, 500),
+    (Bug::RenewsOnPaper, 100),
+    (Bug::ReleasesOnPaper, 100),
+    (Bug::Server(Fault::DoubleGrant), 100),
+    (Bug::Server(Fault::RareDoubleGrant), 100),
+    (Bug::Server(Fault::TokenReused), 100),
+    (Bug::Server(Fault::TokenForgotten), 100),
+    (Bug::Server(Fault::ExpiryLost), 100),
+    (Bug::Server(Fault::ForeignRelease), 100),
+    (Bug::Server(Fault::LostWakeup), 100),
+    (Bug::Server(Fault::WakeupBelieved), 100),
+    (Bug::Server(Fault::WaiterLeaked), 100),
+    (Bug::Server(Fault::OvertakesQueue), 100),
+    (Bug::Server(Fault::BusyLeavesClaim), 100),
+    (Bug::Server(Fault::AskedAgainCountsAnew), 100),
+    (Bug::Server(Fault::RevivesExpired), 100),
+    (Bug::Server(Fault::RenewalsOutOfOrder), 100),
+    (Bug::Server(Fault::RenewalLosesPlace), 100),
+    (Bug::Server(Fault::DeadlineTooLate), 100),
+    (Bug::Server(Fault::SlotTwice), 100),
     (Bug::Server(Fault::StaleTokenAccepted), 100),
-    (Bug::Server(Fault::OpeningDoesNotFence), 2000),
-    (Bug::Server(Fault::StaleRead), 50),
+    (Bug::Server(Fault::OpeningDoesNotFence), 100),
+    (Bug::Server(Fault::StaleRead), 100),
 ];
 
 #[test]
@@ -99,7 +99,7 @@ fn a_seed_repeats_itself_in_another_process() {
 #[test]
 fn a_failing_plan_is_shrunk_to_what_matters() {
     let bug = Some(Bug::CountsFromReply);
-    let seed = run_seeds(0, 50, 2, bug, &|_| ()).failed.unwrap();
+    let seed = run_seeds(0, 1000, 2, bug, &|_| ()).failed.unwrap();
     let plan = Plan::new(seed);
     let checker = simulate(&plan, bug, false).violations[0].checker;
     let small = shrink(&plan, checker, bug, 2000);

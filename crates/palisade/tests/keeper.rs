@@ -185,6 +185,18 @@ async fn two_renewals_that_are_never_answered_lose_nothing() {
 }
 
 #[tokio::test]
+async fn two_renewals_that_run_out_of_time_lose_nothing() {
+    let rig = rig();
+    let hasty = Client::builder().ttl(TTL).call_timeout(TTL / 4).clock(Arc::new(rig.clock.clone()));
+    let hasty = hasty.over(Arc::clone(&rig.engine) as Arc<dyn Engine>).unwrap();
+    let guard = hasty.mutex("x").unwrap().acquire().await.unwrap();
+    rig.engine.swallow_renewals.store(2, Ordering::Relaxed);
+    rig.pass(TTL * 2).await;
+    assert_eq!(rig.engine.swallow_renewals.load(Ordering::Relaxed), 0);
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
 async fn a_process_that_stood_still_says_so_and_never_becomes_valid_again() {
     let rig = rig();
     let guard = rig.client.mutex("x").unwrap().acquire().await.unwrap();

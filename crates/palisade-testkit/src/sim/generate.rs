@@ -86,7 +86,7 @@ impl Maker {
                 Phase::Write,
                 Phase::Release,
             ]),
-            polls: self.dice.between(0, 4) as usize,
+            polls: self.dice.between(0, 7) as usize,
         });
         Step {
             after: self.time(ttl * 2),

@@ -50,7 +50,9 @@ fn told_in_time(history: &History, told: &Told<'_>) -> Vec<Violation> {
     for (at, first) in holds.iter().enumerate().filter(|(_, hold)| hold.ended == Ended::Deadline) {
         let mut later = holds[at + 1..].iter();
         let next = later.find(|second| second.from > first.until && excludes(first, second));
-        if let Some(second) = next.filter(|second| !told.by(first, second.from)) {
+        // One that died may have been renewed once more since it was last looked at.
+        let died = |by: Nanos| history.deaths.get(&first.process).is_some_and(|at| *at <= by);
+        if let Some(second) = next.filter(|second| !told.by(first, second.from) && !died(second.from)) {
             let what = format!("#{} was not told before #{} held it", first.op, second.op);
             found.push(violation("told", &first.key, second.from, what, &[first.op, second.op]));
         }
@@ -92,7 +94,9 @@ impl<'a> Told<'a> {
     /// Whether a hold that ended by itself was told so by `when`, or could not be.
     fn by(&self, hold: &Hold, when: Nanos) -> bool {
         let told = self.lost.get(&hold.op).is_some_and(|at| *at <= when);
-        told || self.stood_still(hold.process, hold.until, when)
+        // Who gave it back knew.
+        let released = hold.released.is_some_and(|at| at <= when);
+        told || released || self.stood_still(hold.process, hold.until, when)
     }
 
     /// Whether it stood still at any moment between the two.

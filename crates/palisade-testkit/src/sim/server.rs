@@ -1,9 +1,9 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures::future::BoxFuture;
-use palisade_core::{BootInstant, Busy, ClaimId, Claimed, Engine, Error, ErrorKind, Result, Written};
+use palisade_core::{BootInstant, Busy, Claimed, Engine, Error, ErrorKind, Result, Written};
 use parking_lot::Mutex;
 
 use super::bug::Bug;
@@ -19,9 +19,6 @@ pub(super) struct Server {
     next: u64,
     /// Who can go on.
     woken: Arc<Mutex<Vec<u64>>>,
-    /// A withdrawal wins over a claim that is still on its way: the contract's word for what real
-    /// servers need a mark per withdrawn claim.
-    withdrawn: BTreeSet<ClaimId>,
     truth: Truth,
 }
 
@@ -49,15 +46,7 @@ impl Wake for Bell {
 
 impl Server {
     pub(super) fn new(world: World, bug: Option<Bug>) -> Self {
-        Self {
-            world,
-            bug,
-            running: BTreeMap::new(),
-            next: 0,
-            woken: Arc::default(),
-            withdrawn: BTreeSet::new(),
-            truth: Truth::default(),
-        }
+        Self { world, bug, running: BTreeMap::new(), next: 0, woken: Arc::default(), truth: Truth::default() }
     }
 
     /// Takes a request that has come.
@@ -90,15 +79,18 @@ impl Server {
         !woken.is_empty()
     }
 
-    fn refuse(&mut self, request: &Request) -> Option<Result<Reply>> {
+    /// A withdrawal wins over a claim that is still on its way, as the contract says: real servers
+    /// need a mark per withdrawn claim for it.
+    fn refuse(&self, request: &Request) -> Option<Result<Reply>> {
         match request {
             Request::Claim(claim)
-                if self.withdrawn.contains(&claim.id) && self.bug != Some(Bug::ClaimOutlivesWithdrawal) =>
+                if self.world.with(|state| state.withdrawn.contains(&claim.id))
+                    && self.bug != Some(Bug::ClaimOutlivesWithdrawal) =>
             {
                 Some(Ok(Reply::Claimed(Claimed::Busy(Busy { holders: Vec::new(), look_again_in: None }))))
             }
             Request::Withdraw(claims) => {
-                self.withdrawn.extend(claims.iter().map(|claim| claim.id));
+                self.world.with(|state| state.withdrawn.extend(claims.iter().map(|claim| claim.id)));
                 None
             }
             _ => None,

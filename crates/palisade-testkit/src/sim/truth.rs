@@ -99,10 +99,15 @@ impl Truth {
         token.and_then(|token| self.granted(claim, token))
     }
 
-    /// Who came first is served first.
+    /// Asked again, a grant has the same token; and who came first is served first.
     fn granted(&mut self, claim: &Claim, token: Token) -> Option<Broken> {
         let known = self.claims.get_mut(&claim.id)?;
-        known.token = Some(token);
+        if let Some(before) = known.token.replace(token)
+            && before != token
+        {
+            let what = format!("token {before} became {token} when it was asked for again");
+            return Some(("again", claim.resource.clone(), what));
+        }
         let arrival = known.arrival?;
         let overtaken = self.claims.values().find(|other| {
             let (Some(other_arrival), Some(other_token)) = (other.arrival, other.token) else { return false };

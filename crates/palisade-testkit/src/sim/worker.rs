@@ -227,13 +227,20 @@ impl Worker {
 
     async fn give_back(&self, step: &Step, held: Held, op: OpId, key: &str) {
         let release = self.world.ask(self.process, key, Call::Release { hold: Some(op) });
+        let claim = held.guard().claim_id();
         let answer = match step.end {
             End::Drop => {
                 drop(held);
                 Answer::Unknown { reason: "dropped".to_owned() }
             }
             End::Release => match cut(step, Phase::Release, held.release()).await {
-                Ok(Ok(released)) => Answer::Released { in_time: released == Released::InTime },
+                Ok(Ok(released)) => {
+                    if !self.world.with(|state| state.withdrawn.contains(&claim)) {
+                        let what = "said to be released, but the server knows nothing of it".to_owned();
+                        self.world.violated("release", key, vec![op], what);
+                    }
+                    Answer::Released { in_time: released == Released::InTime }
+                }
                 Ok(Err(error)) => Answer::Unknown { reason: kind(&error) },
                 Err(Cancelled) => Answer::Unknown { reason: "cancelled".to_owned() },
             },

@@ -1,10 +1,10 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use palisade_core::Signal;
+use palisade_core::{ClaimId, Signal};
 use parking_lot::Mutex;
 
 use super::dice::Dice;
@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) violations: Vec<Violation>,
     /// How many workers of each node have not ended yet.
     pub(super) working: Vec<usize>,
+    /// Claims whose withdrawal the server has carried out.
+    pub(super) withdrawn: BTreeSet<ClaimId>,
     /// Nodes whose client is closed or being closed.
     pub(super) leaving: Vec<bool>,
     /// When each node last went on after a pause.
@@ -94,6 +96,7 @@ impl World {
             events: Vec::new(),
             violations: Vec::new(),
             working: vec![0; nodes],
+            withdrawn: BTreeSet::new(),
             leaving: vec![false; nodes],
             went_on: vec![0; nodes],
             begun,

@@ -314,7 +314,9 @@ impl Book {
             if let Some(hold) = &entry.hold {
                 hold.set_trouble(Some(Arc::clone(trouble)));
             }
-            entry.renew_at = now + entry.claim.ttl.as_duration() / 12;
+            // At once where the try itself took long, so that there is room for one more.
+            let ttl = entry.claim.ttl.as_duration();
+            entry.renew_at = (sent + ttl / 4).clamp(now, now + ttl / 12);
             entry.renewing = false;
             entry.unreachable = true;
         });
