@@ -31,6 +31,8 @@ pub struct Hold {
     pub released: Option<Nanos>,
     /// The latest deadline that the holder named.
     pub deadline: Option<Nanos>,
+    /// The last moment at which the guard is known to have called itself valid.
+    pub valid_at: Option<Nanos>,
     /// What ended the belief.
     pub ended: Ended,
 }
@@ -117,6 +119,7 @@ impl History {
             until,
             released: released.and_then(|release| release.end),
             deadline: belief.deadline,
+            valid_at: belief.valid_at,
             ended,
         })
     }

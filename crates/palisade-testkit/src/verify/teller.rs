@@ -62,15 +62,13 @@ impl Teller {
     }
 
     /// Asks the guard whether it is valid, and tells if it is.
-    pub(super) fn valid(&self, hold: OpId, guard: &Guard) -> bool {
+    pub(super) fn valid(&self, hold: OpId, guard: &Guard) {
         // Read before the guard is asked: if it is valid then, it was valid now.
         let at = now();
         let until = guard.deadline().map(BootInstant::as_nanos);
-        let valid = guard.is_valid();
-        if valid {
+        if guard.is_valid() {
             self.tell(Event::Valid { hold, at, until });
         }
-        valid
     }
 
     pub(super) fn lost(&self, hold: OpId, reason: &str) {

@@ -83,23 +83,22 @@ fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
     }
 }
 
-/// Holds for `time`, unless it is told that it is lost; says whether it still believes to hold.
-pub(super) async fn keep(at: &Station, hold: OpId, guard: &Held, time: Duration) -> bool {
+/// Holds for `time`, unless it is told that it is lost.
+pub(super) async fn keep(at: &Station, hold: OpId, guard: &Held, time: Duration) {
     if time.is_zero() {
         // Lets others run meanwhile: that is when a second holder would show.
-        tokio::task::yield_now().await;
-        return guard.is_valid();
+        return tokio::task::yield_now().await;
     }
     tokio::select! {
         biased;
         reason = guard.lost() => at.teller.lost(hold, &reason.to_string()),
         () = tokio::time::sleep(time) => {}
     }
-    at.teller.valid(hold, guard)
 }
 
 /// Releases, or drops as a program that returns early would, and records it.
 pub(super) async fn give_back(at: &Station, chance: &mut Chance, key: &str, hold: OpId, guard: Held) {
+    at.teller.valid(hold, &guard);
     if chance.one_in(8) {
         at.teller.call(key, Call::Release { hold: Some(hold) });
         return drop(guard);
