@@ -7,7 +7,9 @@ use super::fenced::Lock;
 use super::kind::Subject;
 use super::linear::{Budget, Outcome};
 use super::progress::Excuses;
-use super::{ModelKind, Undecided, Violation, belief, fenced, lock_of, lost, progress, stolen, tokens};
+use super::{
+    ModelKind, Undecided, Violation, belief, fenced, lock_of, lost, order, progress, stolen, tokens,
+};
 use crate::history::{Answer, Call, Ended, History, Hold, HoldMode, Nanos, Op};
 
 /// How many keys are looked at in parallel.
@@ -19,6 +21,8 @@ pub struct Bounds {
     /// Within this the next one comes in, where somebody waits, nobody holds and nothing disturbs;
     /// the TTL is part of it.
     pub progress: Duration,
+    /// Whether waiters are promised to be served in the order in which they came.
+    pub fifo: bool,
     /// What the linearizability search of one key may cost.
     pub linear: Budget,
 }
@@ -62,6 +66,8 @@ pub struct Findings {
     pub lost_updates: usize,
     /// How many writes were refused because a later holder had been there.
     pub stale_refused: usize,
+    /// For how long progress was judged, over all keys: somebody waited, and nothing disturbed.
+    pub progress_judged: Duration,
     /// From the death of a holder to the next grant, where somebody waited.
     pub takeovers: Spread,
     /// From asking to holding.
@@ -92,6 +98,7 @@ struct Found {
     undecided: Vec<Undecided>,
     lost: usize,
     takeovers: Vec<Nanos>,
+    judged: Duration,
 }
 
 /// Runs every checker over a history: the sweeps over all keys, and the linearizability search with
@@ -136,6 +143,7 @@ fn gather(history: &History, holds: &[Hold], parts: Vec<Found>) -> Findings {
         findings.violations.extend(part.violations);
         findings.undecided.extend(part.undecided);
         findings.lost_updates += part.lost;
+        findings.progress_judged += part.judged;
         takeovers.extend(part.takeovers);
     }
     findings.takeovers = Spread::of(takeovers);
@@ -176,7 +184,11 @@ impl Key<'_> {
         belief::check(&self.holds, violations);
         stolen::check(&self.ops, &self.holds, violations);
         fenced::check(&self.ops, &self.lock, violations);
-        progress::check(&self.ops, &self.holds, history, excuses, bounds.progress, violations);
+        found.judged +=
+            progress::check(&self.ops, &self.holds, history, excuses, bounds.progress, violations);
+        if bounds.fifo {
+            order::check(&self.ops, &self.holds, excuses, bounds.progress, violations);
+        }
         found.takeovers.extend(progress::takeovers(&self.holds));
         let set = lost::check(&self.ops, history.calm_since);
         found.lost += set.lost;

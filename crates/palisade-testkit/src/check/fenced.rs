@@ -1,6 +1,6 @@
 //! Fenced writes (I3): versions rise with every write, tokens of accepted writes never fall and were
-//! granted, no write was put over another than the one it was meant for, and whoever reads sees what
-//! was acknowledged before.
+//! granted, opening shuts older holders out, no write was put over another than the one it was meant
+//! for, and whoever reads sees what was acknowledged before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -54,6 +54,56 @@ pub(super) fn check(ops: &[&Op], lock: &Lock, violations: &mut Vec<Violation>) {
     accepted.sort_by_key(|write| (write.version, write.acknowledged));
     in_version_order(&accepted, lock, violations);
     reads(ops, &accepted, violations);
+    if lock.fenced {
+        after_opening(ops, &accepted, violations);
+        refusals(ops, lock, violations);
+    }
+}
+
+/// Opening a register shuts older holders out: what they ask for afterwards is refused.
+fn after_opening(ops: &[&Op], accepted: &[Accepted<'_>], violations: &mut Vec<Violation>) {
+    let mut opened: Vec<(Nanos, Token, OpId)> = ops
+        .iter()
+        .filter_map(|op| match (&op.call, &op.answer) {
+            (Call::Open { token }, Answer::Value { .. }) => Some((op.end?, (*token)?, op.id)),
+            _ => None,
+        })
+        .collect();
+    opened.sort_unstable();
+    // The greatest token so far, by the time it was known to be in force.
+    let mut greatest: Option<(Token, OpId)> = None;
+    for (_, token, op) in &mut opened {
+        greatest = greatest.max(Some((*token, *op)));
+        (*token, *op) = greatest.unwrap_or((*token, *op));
+    }
+    for write in accepted {
+        let before = opened.partition_point(|(end, ..)| *end < write.op.start);
+        let Some((_, greater, other)) = before.checked_sub(1).map(|last| opened[last]) else { continue };
+        if let Some(token) = write.token.filter(|token| *token < greater) {
+            let what = format!(
+                "a write of process {} with token {token} was accepted after token {greater} had opened it",
+                write.op.process
+            );
+            violations.push(violation(write.op, Some(other), what));
+        }
+    }
+}
+
+/// A holder is refused for being stale only if there was a later one.
+fn refusals(ops: &[&Op], lock: &Lock, violations: &mut Vec<Violation>) {
+    let Some(granted) = &lock.granted else { return };
+    let greatest = granted.iter().max();
+    for op in ops {
+        let token = match (&op.call, &op.answer) {
+            (Call::Open { token } | Call::Write { token, .. }, Answer::Refused { stale: true, .. }) => *token,
+            _ => continue,
+        };
+        if token.is_none_or(|token| greatest.is_none_or(|greatest| *greatest <= token)) {
+            let what =
+                format!("process {} was refused as stale, but no later holder was ever granted", op.process);
+            violations.push(violation(op, None, what));
+        }
+    }
 }
 
 fn violation(op: &Op, other: Option<OpId>, what: String) -> Violation {
@@ -108,7 +158,9 @@ fn reads(ops: &[&Op], accepted: &[Accepted<'_>], violations: &mut Vec<Violation>
     let mut latest: Option<&Accepted<'_>> = None;
     // They come by the time they were asked.
     for op in ops {
-        let (Call::Read, Answer::Value { value, version: Some(version) }) = (&op.call, &op.answer) else {
+        let (Call::Read | Call::Open { .. }, Answer::Value { value, version: Some(version) }) =
+            (&op.call, &op.answer)
+        else {
             continue;
         };
         while let Some(write) = acknowledged.next_if(|write| write.acknowledged < op.start) {

@@ -53,7 +53,7 @@ impl ModelKind {
         match self {
             Self::Register => matches!(call, Call::Read | Call::Write { .. } | Call::Cas { .. }),
             Self::Kv => matches!(call, Call::Read | Call::Write { .. } | Call::Append { .. }),
-            Self::Versioned => matches!(call, Call::Read | Call::Write { .. }),
+            Self::Versioned => matches!(call, Call::Read | Call::Open { .. } | Call::Write { .. }),
             _ => matches!(call, Call::Acquire { .. } | Call::Release { .. }),
         }
     }

@@ -19,6 +19,7 @@ mod kind;
 pub mod linear;
 mod lost;
 mod models;
+mod order;
 mod progress;
 mod stolen;
 mod tokens;

@@ -4,15 +4,19 @@
 use std::time::Duration;
 
 use super::{Violation, excludes};
-use crate::history::{Call, Ended, FaultKind, FaultSpan, History, Hold, Nanos, Op, OpId};
+use crate::history::{Call, Ended, FaultKind, History, Hold, Nanos, Op, OpId, ProcessId};
 
 /// A span of time.
-type Span = (Nanos, Nanos);
+pub(super) type Span = (Nanos, Nanos);
 
-/// Spans in which nobody can be held to a bound: faults, and stalls of the machine.
+/// When nobody, or not everybody, can be held to a bound.
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
-    spans: Vec<Span>,
+    /// Faults of servers, stalls of the machine, and stopped workers: on an engine without a server
+    /// one that stands in the middle of a write holds everyone up.
+    everyone: Vec<Span>,
+    /// Faults of the line of one process: they concern the keys that it claims.
+    lines: Vec<(ProcessId, Span)>,
     /// The end of the history.
     end: Nanos,
 }
@@ -20,12 +24,38 @@ pub(super) struct Excuses {
 impl Excuses {
     pub(super) fn of(history: &History) -> Self {
         let (_, end) = history.span();
-        // A kill and a cancellation are over as soon as they strike.
-        let lasting = |fault: &&FaultSpan| !matches!(fault.kind, FaultKind::Kill | FaultKind::Cancel);
-        let faults = history.faults.iter().filter(lasting);
-        let faults = faults.map(|fault| (fault.from, fault.until.unwrap_or(end)));
-        Self { spans: faults.chain(history.stalls.iter().copied()).collect(), end }
+        let mut excuses = Self { everyone: history.stalls.clone(), lines: Vec::new(), end };
+        for fault in &history.faults {
+            let span = (fault.from, fault.until.unwrap_or(end));
+            match (fault.kind, fault.process) {
+                // Over as soon as they strike.
+                (FaultKind::Kill | FaultKind::Cancel, _) => {}
+                (FaultKind::Cut | FaultKind::Slow, Some(process)) => excuses.lines.push((process, span)),
+                _ => excuses.everyone.push(span),
+            }
+        }
+        excuses.everyone.retain(|(from, until)| from < until);
+        excuses
     }
+
+    /// The excuses that count for a key with these claims.
+    fn for_key(&self, claims: &[(ProcessId, Span)]) -> Vec<Span> {
+        let touched = |(process, span): &&(ProcessId, Span)| {
+            claims.iter().any(|(claimant, claim)| claimant == process && overlap(*claim, *span))
+        };
+        let lines = self.lines.iter().filter(touched).map(|(_, span)| *span);
+        self.everyone.iter().copied().chain(lines).collect()
+    }
+
+    /// Whether anything disturbed `process` or everyone meanwhile.
+    pub(super) fn covers(&self, process: ProcessId, span: Span) -> bool {
+        self.everyone.iter().any(|excuse| overlap(*excuse, span))
+            || self.lines.iter().any(|(struck, excuse)| *struck == process && overlap(*excuse, span))
+    }
+}
+
+fn overlap(a: Span, b: Span) -> bool {
+    a.0 < b.1 && b.0 < a.1
 }
 
 /// What happens at a moment of the sweep. Ends come before beginnings.
@@ -34,12 +64,14 @@ enum Moment {
     NoLongerWaits,
     NoLongerHolds,
     NoLongerExcused,
+    /// Somebody who held or waited died: its claim may stand for another TTL.
+    Died,
     Holds,
     Excused,
     Waits(OpId),
 }
 
-/// Looks at one key.
+/// Looks at one key. Returns for how long it was judged: somebody waited, and nothing disturbed.
 pub(super) fn check(
     ops: &[&Op],
     holds: &[&Hold],
@@ -47,71 +79,98 @@ pub(super) fn check(
     excuses: &Excuses,
     bound: Duration,
     violations: &mut Vec<Violation>,
-) {
+) -> Duration {
     let waiting = ops.iter().filter(|op| matches!(op.call, Call::Acquire { .. }));
     let mut moments: Vec<(Nanos, Moment)> = Vec::new();
+    let mut claims: Vec<(ProcessId, Span)> = Vec::new();
     for op in waiting {
-        let died = history.deaths.get(&op.process).copied().unwrap_or(excuses.end);
-        let end = op.end.unwrap_or(excuses.end).min(died);
+        let died = history.deaths.get(&op.process).copied();
+        let end = op.end.or(died).unwrap_or(excuses.end).min(died.unwrap_or(excuses.end));
         if op.start < end {
             moments.push((op.start, Moment::Waits(op.id)));
             moments.push((end, Moment::NoLongerWaits));
+            claims.push((op.process, (op.start, end)));
+        }
+        if op.end.is_none() && died.is_some() {
+            moments.push((end, Moment::Died));
         }
     }
-    let Some(key) = ops.first().map(|op| op.key.to_string()) else { return };
+    let Some(key) = ops.first().map(|op| op.key.to_string()) else { return Duration::ZERO };
     if moments.is_empty() {
-        return;
+        return Duration::ZERO;
     }
     for hold in holds {
         moments.push((hold.from, Moment::Holds));
         // Even a grant that was over at once shows that the lock moves on.
         moments.push((hold.until.max(hold.from + 1), Moment::NoLongerHolds));
+        claims.push((hold.process, (hold.from, hold.until)));
+        if hold.ended == Ended::Died {
+            moments.push((hold.until, Moment::Died));
+        }
     }
-    for (from, until) in excuses.spans.iter().filter(|(from, until)| from < until) {
-        moments.push((*from, Moment::Excused));
-        moments.push((*until, Moment::NoLongerExcused));
+    for (from, until) in excuses.for_key(&claims) {
+        moments.push((from, Moment::Excused));
+        moments.push((until, Moment::NoLongerExcused));
     }
     moments.sort_unstable();
-    sweep(&moments, &key, bound, violations);
+    let mut sweep = Sweep { key: &key, bound, ..Sweep::default() };
+    for (at, moment) in moments {
+        sweep.turn(at, moment, violations);
+    }
+    Duration::from_nanos(sweep.judged)
 }
 
-fn sweep(moments: &[(Nanos, Moment)], key: &str, bound: Duration, violations: &mut Vec<Violation>) {
-    let (mut waiting, mut holding, mut excused) = (0_i64, 0_i64, 0_i64);
-    let mut idle_since: Option<Nanos> = None;
-    let mut last = None;
-    for (at, moment) in moments {
+/// One key over time. Excuses stop the clock; only a grant, a death or an empty queue set it back.
+#[derive(Debug, Default)]
+struct Sweep<'a> {
+    key: &'a str,
+    bound: Duration,
+    waiting: i64,
+    holding: i64,
+    excused: i64,
+    now: Nanos,
+    /// For how long somebody has waited while nobody held and nothing disturbed.
+    idle: Nanos,
+    reported: bool,
+    judged: Nanos,
+    last_waiter: Option<OpId>,
+}
+
+impl Sweep<'_> {
+    fn turn(&mut self, at: Nanos, moment: Moment, violations: &mut Vec<Violation>) {
+        let passed = at - std::mem::replace(&mut self.now, at).min(at);
+        if self.waiting > 0 && self.excused == 0 {
+            self.judged += passed;
+            self.idle += if self.holding == 0 { passed } else { 0 };
+        }
+        let took = Duration::from_nanos(self.idle);
+        if took > self.bound && !self.reported {
+            self.reported = true;
+            violations.push(Violation {
+                checker: "progress",
+                key: self.key.to_owned(),
+                at,
+                what: format!(
+                    "somebody waited, nobody held and nothing disturbed for {took:?}; the bound is {:?}",
+                    self.bound
+                ),
+                ops: self.last_waiter.into_iter().collect(),
+            });
+        }
         match moment {
             Moment::Waits(op) => {
-                waiting += 1;
-                last = Some(*op);
+                self.waiting += 1;
+                self.last_waiter = Some(op);
             }
-            Moment::NoLongerWaits => waiting -= 1,
-            Moment::Holds => holding += 1,
-            Moment::NoLongerHolds => holding -= 1,
-            Moment::Excused => excused += 1,
-            Moment::NoLongerExcused => excused -= 1,
+            Moment::NoLongerWaits => self.waiting -= 1,
+            Moment::Holds => self.holding += 1,
+            Moment::NoLongerHolds => self.holding -= 1,
+            Moment::Excused => self.excused += 1,
+            Moment::NoLongerExcused => self.excused -= 1,
+            Moment::Died => {}
         }
-        let idle = waiting > 0 && holding == 0 && excused == 0;
-        match (idle, idle_since) {
-            (true, None) => idle_since = Some(*at),
-            (false, Some(since)) => {
-                idle_since = None;
-                let took = Duration::from_nanos(at - since);
-                if took > bound {
-                    let what = format!(
-                        "somebody waited, nobody held and nothing disturbed for {took:?}; the bound is {bound:?}"
-                    );
-                    let ops = last.into_iter().collect();
-                    violations.push(Violation {
-                        checker: "progress",
-                        key: key.to_owned(),
-                        at: since,
-                        what,
-                        ops,
-                    });
-                }
-            }
-            _ => {}
+        if self.waiting == 0 || matches!(moment, Moment::Holds | Moment::Died) {
+            (self.idle, self.reported) = (0, false);
         }
     }
 }

@@ -140,6 +140,12 @@ pub enum Call {
     },
     /// To read a register.
     Read,
+    /// To read a register as the holder of a lock: from then on no older holder may write.
+    Open {
+        /// The holder's token.
+        #[serde(with = "token_text")]
+        token: Option<Token>,
+    },
     /// To write a register, under conditions.
     Write {
         /// The new value.

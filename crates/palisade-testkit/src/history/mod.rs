@@ -151,9 +151,9 @@ impl History {
         keys
     }
 
-    /// How many operations were answered, with certainty or not.
-    pub fn answered(&self) -> usize {
-        self.ops.iter().filter(|op| op.end.is_some()).count()
+    /// How many operations were answered and had, or may have had, an effect: what checkers look at.
+    pub fn checked(&self) -> usize {
+        self.ops.iter().filter(|op| op.end.is_some() && !op.had_no_effect()).count()
     }
 
     /// The first and the last moment that is known of.

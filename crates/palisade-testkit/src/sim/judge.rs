@@ -17,7 +17,7 @@ pub(super) fn judge(events: &[Event], plan: &Plan, processes: &[usize]) -> Vec<V
     // Where one message can be late by two TTLs, and each try of a call take its time limit.
     let progress = plan.ttl * 5 + plan.call_timeout * 2 + Duration::from_secs(3);
     let linear = Budget { time: Duration::from_secs(5), configurations: 1_000_000 };
-    let findings = all(&history, &Bounds { progress, linear });
+    let findings = all(&history, &Bounds { progress, fifo: false, linear });
     let mut found = findings.violations;
     found.extend(
         findings.undecided.into_iter().map(|open| violation("undecided", &open.key, 0, open.why, &[])),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use palisade::Client;
+use palisade::{Client, Condition};
 
 use super::station::Station;
 use super::teller::now;
@@ -27,9 +27,12 @@ pub(super) async fn last_words(
         }
         for key in workload.registers() {
             let op = at.teller.call(&key, Call::Read);
-            let entry = at.registers.register(&key)?.read().await.context("a last read failed")?;
+            let register = at.registers.register(&key)?;
+            let entry = register.read().await.context("a last read failed")?;
             let value = entry.value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             at.teller.answer(op, Answer::Value { value, version: Some(entry.version.get()) });
+            // The engine may be the user's own. Version and fence stay, as the contract has it.
+            register.delete(Condition::always()).await.context("a register could not be deleted")?;
         }
     }
     Ok(violations)

@@ -15,7 +15,7 @@ use super::teller::{Listener, Teller, now};
 use super::worker::{self, Spec};
 use crate::HelperProgram;
 use crate::helper::Role;
-use crate::history::{Event, ProcessId};
+use crate::history::{Event, Nanos, ProcessId};
 use crate::launch::Target;
 use crate::proxy::{Proxy, Weather};
 
@@ -31,6 +31,8 @@ pub(super) struct Crew {
     members: Vec<Member>,
     /// The number of the next worker; another crew counts from elsewhere.
     next: ProcessId,
+    /// What is wrong with workers so far.
+    problems: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -58,7 +60,8 @@ impl Crew {
     ) -> Result<Self> {
         let next = orders.process;
         let helper = target.crosses_processes().then(|| helper.clone());
-        let mut crew = Self { helper, target, recorder, orders, members: Vec::new(), next };
+        let mut crew =
+            Self { helper, target, recorder, orders, members: Vec::new(), next, problems: Vec::new() };
         for _ in 0..count {
             let links = crew.links().await?;
             let member = crew.member(links).await?;
@@ -118,6 +121,25 @@ impl Crew {
         let at = now();
         child.start_kill().context("a worker could not be killed")?;
         child.wait().await?;
+        self.replace(member, at).await
+    }
+
+    /// Notices workers that ended by themselves, which no right client does, and replaces them.
+    pub(super) async fn notice_ended(&mut self) -> Result<()> {
+        for member in 0..self.members.len() {
+            let at = now();
+            let Body::Process { child, .. } = &mut self.members[member].body else { continue };
+            if let Some(status) = child.try_wait()? {
+                let process = self.members[member].process;
+                self.problems.push(format!("worker {process} ended by itself with {status}"));
+                self.replace(member, at).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hires another in the place of one that died, at `at` or before.
+    async fn replace(&mut self, member: usize, at: Nanos) -> Result<()> {
         let process = self.members[member].process;
         let links = std::mem::take(&mut self.members[member].links);
         let next = self.member(links).await?;
@@ -159,7 +181,7 @@ impl Crew {
             let process = member.process;
             leaving.push((process, tokio::spawn(member.leave())));
         }
-        let mut problems = Vec::new();
+        let mut problems = self.problems;
         for (process, left) in leaving {
             match tokio::time::timeout_at(end, left).await {
                 Ok(Ok(Ok(()))) => {}

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use palisade::Client;
+use palisade_core::Fairness;
 use tokio::time::Instant;
 
 pub use self::outcome::{Outcome, Verdict};
@@ -85,7 +86,9 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
     let (ran, problems) = run.trouble(progress).await?;
     let violations = run.close(problems).await?;
     let history = run.recorder.finish()?;
-    let outcome = Outcome::judge(settings, run.target.name(), &run.faults, history, violations, ran);
+    let fifo = run.station.client.profile().fairness == Fairness::Fifo;
+    let engine = run.target.name();
+    let outcome = Outcome::judge(settings, engine, &run.faults, history, violations, (ran, fifo));
     if let Some(folder) = &settings.report {
         outcome.write(folder)?;
     }
@@ -94,11 +97,22 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
 
 /// Which faults are done: those asked for, or all that can be.
 fn faults(settings: &Settings, target: &dyn Target) -> Result<Vec<FaultKind>> {
+    let refuses = |fault: FaultKind| match fault {
+        FaultKind::Pause | FaultKind::Kill | FaultKind::Cut | FaultKind::Slow
+            if settings.common_workloads().is_empty() =>
+        {
+            Some(
+                "the workers of lock-set are stopped by a plan of their own; name another workload too"
+                    .to_owned(),
+            )
+        }
+        fault => target.refuses(fault),
+    };
     let Some(asked) = &settings.faults else {
-        return Ok(FaultKind::ALL.into_iter().filter(|fault| target.refuses(*fault).is_none()).collect());
+        return Ok(FaultKind::ALL.into_iter().filter(|fault| refuses(*fault).is_none()).collect());
     };
     for fault in asked {
-        if let Some(reason) = target.refuses(*fault) {
+        if let Some(reason) = refuses(*fault) {
             misuse!("fault {} cannot be done here: {reason}", fault.name());
         }
     }
@@ -198,8 +212,7 @@ impl Run<'_> {
         let mut violations: Vec<_> =
             problems.into_iter().map(|problem| closing::violation("workers", "", problem)).collect();
         let at = &self.station;
-        let mut workloads = settings.common_workloads();
-        workloads.extend(settings.has_lock_set().then_some(Workload::LockSet));
+        let workloads = settings.all_workloads();
         violations.extend(closing::leaks(&at.client, bound).await?);
         violations.extend(closing::last_words(at, &workloads, bound).await?);
         violations.extend(closing::leaks(&at.client, bound).await?);

@@ -68,14 +68,14 @@ impl Nemesis {
 
     /// Strikes until `end`, then heals everything.
     pub(super) async fn rage(&mut self, crew: &mut Crew, end: Instant) -> Result<()> {
-        while Instant::now() < end && !self.kinds.is_empty() && crew.len() > 0 {
+        while Instant::now() < end {
             let storm = (Instant::now() + self.ttl * 8).min(end);
             self.storm(crew, storm).await?;
             self.heal(crew, None).await?;
             sleep_until((Instant::now() + self.calm).min(end)).await;
+            crew.notice_ended().await?;
         }
-        sleep_until(end).await;
-        self.heal(crew, None).await
+        Ok(())
     }
 
     async fn storm(&mut self, crew: &mut Crew, end: Instant) -> Result<()> {
@@ -84,6 +84,7 @@ impl Nemesis {
             let next_heal = self.active.iter().map(|active| active.heal_at).min();
             sleep_until(next_heal.map_or(strike_at, |heal| heal.min(strike_at)).min(end)).await;
             self.heal(crew, Some(Instant::now())).await?;
+            crew.notice_ended().await?;
             if Instant::now() >= strike_at {
                 self.strike(crew).await?;
                 strike_at = Instant::now() + self.ttl.mul_f64(0.1 + self.chance.fraction() * 0.7);
@@ -93,6 +94,9 @@ impl Nemesis {
     }
 
     async fn strike(&mut self, crew: &mut Crew) -> Result<()> {
+        if self.kinds.is_empty() {
+            return Ok(());
+        }
         let kind = self.kinds[self.chance.below(self.kinds.len() as u32) as usize];
         match kind {
             FaultKind::Pause => self.pause(crew),

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::report::{self, Latency, Page};
 use super::settings::Settings;
 use super::station::Dropped;
 use crate::check::linear::Budget;
-use crate::check::{self, Bounds, Findings, Spread, Violation};
-use crate::history::{Answer, FaultKind, History};
+use crate::check::{self, Bounds, Findings, Spread, Undecided, Violation};
+use crate::history::{Answer, FaultKind, History, Op};
 
 pub use super::report::Verdict;
 
@@ -45,12 +45,16 @@ impl Outcome {
         faults: &[FaultKind],
         history: History,
         violations: Vec<Violation>,
-        ran: Duration,
+        (ran, fifo): (Duration, bool),
     ) -> Self {
         let linear = Budget { time: Self::BUDGET, ..Budget::default() };
-        let mut findings = check::all(&history, &Bounds { progress: settings.progress_bound(), linear });
+        let bounds = Bounds { progress: settings.progress_bound(), fifo, linear };
+        let mut findings = check::all(&history, &bounds);
         findings.violations.extend(violations);
-        let faults = faults.iter().map(|kind| (*kind, count(&history, *kind))).collect();
+        findings.undecided.extend(untried(settings, &history));
+        let struck = history.faults.iter().map(|fault| fault.kind);
+        let kinds: BTreeSet<FaultKind> = faults.iter().copied().chain(struck).collect();
+        let faults = kinds.into_iter().map(|kind| (kind, count(&history, kind))).collect();
         let (seed, command) = (settings.seed, settings.command.clone());
         Self { engine, seed, command, history, findings, faults, ran }
     }
@@ -60,11 +64,11 @@ impl Outcome {
         self.page(&[], &[]).verdict()
     }
 
-    /// How many operations were answered and checked in each second of the run.
+    /// How many operations were checked in each second of the run.
     pub fn ops_per_second(&self) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a run has far fewer than 2^52 operations")]
-        let answered = self.history.answered() as f64;
-        answered / self.ran.as_secs_f64().max(f64::MIN_POSITIVE)
+        let checked = self.history.checked() as f64;
+        checked / self.ran.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// For programs.
@@ -79,7 +83,7 @@ impl Outcome {
                 Verdict::Undecided => "undecided",
             },
             "engine": self.engine,
-            "ops": self.history.answered(),
+            "ops": self.history.checked(),
             "ops_per_second": self.ops_per_second().round(),
             "grants": findings.grants,
             "faults": self.faults.values().sum::<usize>(),
@@ -94,6 +98,7 @@ impl Outcome {
             "waits": findings.waits,
             "holds": findings.holds,
             "takeovers": findings.takeovers,
+            "progress_judged_seconds": findings.progress_judged.as_secs_f64(),
         })
     }
 
@@ -129,9 +134,13 @@ impl Outcome {
         let findings = &self.findings;
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let mut facts = vec![
-            fact("Operations", self.history.answered().to_string()),
+            fact("Operations", self.history.checked().to_string()),
             fact("Operations per second", format!("{:.0}", self.ops_per_second())),
             fact("Grants", findings.grants.to_string()),
+            fact(
+                "Waiting that was judged",
+                format!("{:.0} s over all keys", findings.progress_judged.as_secs_f64()),
+            ),
             fact("Lost updates", findings.lost_updates.to_string()),
             fact("Stale writes refused", findings.stale_refused.to_string()),
         ];
@@ -155,6 +164,29 @@ impl Outcome {
         .map(|(what, spread)| latency(what, spread))
         .collect()
     }
+}
+
+/// What no worker ever got to: a run in which nothing was tried proves nothing.
+fn untried(settings: &Settings, history: &History) -> Vec<Undecided> {
+    let done = |op: &&Op| {
+        let by_worker = op.process != 0;
+        by_worker && matches!(op.answer, Answer::Granted { .. } | Answer::Done { .. })
+    };
+    let worked: BTreeSet<&str> = history.ops.iter().filter(done).map(|op| &*op.key).collect();
+    let keys = settings
+        .all_workloads()
+        .into_iter()
+        .flat_map(|workload| workload.resources().into_iter().chain(workload.registers()));
+    let missing = keys.filter(|key| !worked.contains(key.as_str()));
+    let why = "no worker ever got to it: nothing was tried".to_owned();
+    let mut untried: Vec<Undecided> =
+        missing.map(|key| Undecided { checker: "workers", key, why: why.clone() }).collect();
+    let after_calm = |op: &Op| history.calm_since.is_none_or(|calm| op.start >= calm);
+    if !history.ops.iter().filter(done).any(after_calm) {
+        let why = "no worker did anything after the faults were over".to_owned();
+        untried.push(Undecided { checker: "workers", key: String::new(), why });
+    }
+    untried
 }
 
 fn latency(what: &str, spread: Spread) -> Latency {
@@ -196,7 +228,7 @@ impl fmt::Display for Outcome {
         writeln!(
             f,
             "{} operations checked on {}, {:.0} a second; {} grants; {} stale writes refused, {} updates lost",
-            self.history.answered(),
+            self.history.checked(),
             self.engine,
             self.ops_per_second(),
             findings.grants,

@@ -51,6 +51,13 @@ impl Settings {
         chosen.into_iter().filter(|workload| *workload != Workload::LockSet).collect()
     }
 
+    /// What workers do.
+    pub(super) fn all_workloads(&self) -> Vec<Workload> {
+        let mut workloads = self.common_workloads();
+        workloads.extend(self.has_lock_set().then_some(Workload::LockSet));
+        workloads
+    }
+
     pub(super) fn has_lock_set(&self) -> bool {
         self.workloads.contains(&Workload::LockSet)
     }

@@ -127,7 +127,8 @@ impl<'h> Noticed<'h> {
 fn step(op: &Op) -> Option<VersionedStep<'_>> {
     match (&op.call, &op.answer) {
         (_, Answer::Failed { .. }) => None,
-        (Call::Read, Answer::Value { value, version }) => {
+        // That opening raises the fence is for the sweep over fenced writes.
+        (Call::Read | Call::Open { .. }, Answer::Value { value, version }) => {
             Some(VersionedStep::Read { value: value.as_deref(), version: *version })
         }
         (Call::Write { value, version: expected, .. }, Answer::Refused { version: found, stale }) => {
@@ -167,8 +168,9 @@ impl<'h> Model for Versioned<'h> {
             VersionedStep::Refused { expected, found, stale, .. } => {
                 // Why a fence refused cannot be judged here: reads raise it too.
                 let version = state.version.seen(found)?;
-                let as_expected = expected.is_some_and(|expected| version == Version::Is(expected));
-                (stale || !as_expected).then_some(VersionedState { version, ..*state })
+                // A write without a condition can be refused by a fence only.
+                let unlike = expected.is_some_and(|expected| version != Version::Is(expected));
+                (stale || unlike).then_some(VersionedState { version, ..*state })
             }
         }
     }

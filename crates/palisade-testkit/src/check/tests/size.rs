@@ -28,7 +28,8 @@ fn long_histories() {
             assert!(matches!(searched.outcome, Outcome::Linearizable), "{kind}: {}", searched.outcome);
             println!("{kind}: {} operations, {} steps, {:?}", 2 * grants, searched.steps, started.elapsed());
             let started = Instant::now();
-            let findings = all(&history, &Bounds { progress: Duration::from_secs(1), linear: budget() });
+            let findings =
+                all(&history, &Bounds { progress: Duration::from_secs(1), fifo: true, linear: budget() });
             assert!(
                 findings.is_clean(),
                 "{kind}: {:?} {:?}",

@@ -10,7 +10,7 @@ use crate::check::{Bounds, Findings, all};
 use crate::history::{Answer, Call, Event, FaultKind, History};
 
 fn findings(history: &History) -> Findings {
-    all(history, &Bounds { progress: Duration::from_millis(2), linear: budget() })
+    all(history, &Bounds { progress: Duration::from_millis(2), fifo: true, linear: budget() })
 }
 
 /// Which checkers found something.

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palisade::Client;
 use palisade_core::{
-    Claim, ClaimId, Claimed, Condition, Engine, Entry, Grant, Layer, Name, Raise, Reading, Renewed, Result,
-    Version, Waited, Withdrawn, Written,
+    Claim, ClaimId, Claimed, Clock, Condition, Engine, Entry, Grant, Layer, Name, Raise, Reading, Renewed,
+    Result, SystemClock, Version, Waited, Withdrawn, Written,
 };
 use parking_lot::Mutex;
 
@@ -85,6 +85,10 @@ impl Layer for Planted {
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Renewed>> {
+        if self.bug == Bug::RenewedOnPaper {
+            let until = |claim: &Arc<Claim>| SystemClock.now() + claim.ttl.as_duration();
+            return Ok(claims.iter().map(|claim| Renewed::Valid { until: until(claim) }).collect());
+        }
         let answers = self.inner.renew(claims).await?;
         let bent = answers.into_iter().map(|answer| match (self.bug, answer) {
             // Whatever the engine says, the holder goes on believing.

@@ -58,25 +58,27 @@ bugs! {
     /// The holder believes in its lock until somebody tells it otherwise (hashicorp/consul#18271).
     DeadlineIgnored, "deadline-ignored", Mutex, [Pause], &["belief"];
     /// A waiter whose claim expired while it queued is handed the lock (etcd-io/etcd#11456).
-    ExpiredWaiterGranted, "expired-waiter-granted", Mutex, [Pause], &["belief", "tokens", "linear"];
+    ExpiredWaiterGranted, "expired-waiter-granted", Mutex, [Pause], &["belief", "linear"];
     /// A wake-up is taken for the grant (redisson/redisson#1763 the other way round).
-    WakeUpBelieved, "wake-up-believed", Mutex, [], &["belief", "tokens", "linear"];
+    WakeUpBelieved, "wake-up-believed", Mutex, [], &["belief", "linear"];
     /// Now and then a wake-up does not arrive, and nobody looks again (kragniz/python-etcd3).
     WakeUpLost, "wake-up-lost", Mutex, [], &["progress"];
     /// A bare DEL: a late release frees whoever holds by then (redis docs; row 37).
     ReleasesAnyone, "releases-anyone", Mutex, [Pause], &["stolen"];
     /// Renewal goes on after the release and keeps the lock for ever (redisson/redisson#7272).
     RenewedAfterRelease, "renewed-after-release", Mutex, [], &["progress", "leaks"];
+    /// Renewals are answered and not made (redisson/redisson#5698: the watchdog stops unseen).
+    RenewedOnPaper, "renewed-on-paper", Mutex, [], &["belief", "linear"];
     /// A cancelled acquire leaves its claim behind, renewed (rustfs/rustfs#2795, redis/redis-py#3847).
     CancelLeaks, "cancel-leaks", Mutex, [Cancel], &["progress", "leaks"];
     /// Two tasks of one process share one key, and both own it (etcd-io/etcd#11391).
     OwnershipShared, "ownership-shared", Mutex, [], &["belief", "tokens", "linear"];
     /// First a look, then the lock: two who look at once both come in (`ShedLock` without an atomic update).
-    CheckThenAct, "check-then-act", Mutex, [], &["belief", "tokens", "linear"];
+    CheckThenAct, "check-then-act", Mutex, [], &["belief", "linear"];
     /// Tokens are counted per process, and start anew with it (jepsen.io on Hazelcast 3.8.3: ids not unique).
     TokenPerProcess, "token-per-process", Mutex, [Kill], &["tokens", "linear"];
     /// Readers come in beside a writer (etcd-io/etcd#16221, the read-write recipe).
-    ReaderBesideWriter, "reader-beside-writer", Rw, [], &["belief", "tokens", "linear"];
+    ReaderBesideWriter, "reader-beside-writer", Rw, [], &["belief", "linear"];
     /// One permit too many (redisson/redisson#2099 and its like: counts that drift).
     PermitTooMany, "permit-too-many", Semaphore, [], &["belief", "linear"];
     /// Two leaders after a leader stood still (apache/curator#1211).

@@ -248,7 +248,7 @@ fn call(call: &Call) -> u8 {
     match call {
         Call::Acquire { .. } => 0,
         Call::Release { .. } => 1,
-        Call::Read => 2,
+        Call::Read | Call::Open { .. } => 2,
         Call::Write { .. } => 3,
         Call::Cas { .. } => 4,
         Call::Append { .. } => 5,

@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
         let rank = |op: &Op| match (&op.call, &op.answer) {
             (Call::Acquire { .. }, Answer::Granted { .. }) => None,
             _ if shown.contains(&op.id) => Some(0),
-            (Call::Read | Call::Release { .. }, _) => None,
+            (Call::Read | Call::Open { .. } | Call::Release { .. }, _) => None,
             (_, Answer::Refused { stale: true, .. } | Answer::Unknown { .. }) => Some(1),
             _ => Some(2),
         };

@@ -13,7 +13,7 @@ pub(super) async fn round(workload: Workload, at: &Station, chance: &mut Chance,
     // Who is elected leads for a while.
     let term =
         if workload == Workload::Election { at.ttl.mul_f64(chance.fraction() * 0.1) } else { Duration::ZERO };
-    keep(at, hold, &guard, hold_time(at, chance) + term).await;
+    keep(at, hold, &guard, hold_time(at, chance, key) + term).await;
     if let Held::Leader(leadership) = &guard
         && chance.one_in(4)
     {
@@ -73,12 +73,15 @@ pub(super) async fn take_once(workload: Workload, at: &Station, key: &str, bound
 }
 
 /// How long to hold: mostly a moment, so that much happens; some for long enough that a fault often
-/// strikes a holder; now and then beyond the TTL, so that renewals matter.
-fn hold_time(at: &Station, chance: &mut Chance) -> Duration {
-    match chance.below(1000) {
-        0 => at.ttl.mul_f64(chance.fraction() * 2.5),
-        1..=149 => Duration::from_millis(chance.below(20).into()),
-        150..=599 => Duration::from_millis(chance.below(4).into()),
+/// strikes a holder. On the first key of each kind often beyond the TTL, so that renewals matter:
+/// on all it would leave time for nothing else.
+fn hold_time(at: &Station, chance: &mut Chance, key: &str) -> Duration {
+    if key.ends_with("/0") && chance.one_in(4) {
+        return at.ttl.mul_f64(chance.fraction() * 2.5);
+    }
+    match chance.below(20) {
+        0..=2 => Duration::from_millis(chance.below(20).into()),
+        3..=11 => Duration::from_millis(chance.below(4).into()),
         _ => Duration::ZERO,
     }
 }
@@ -89,10 +92,16 @@ pub(super) async fn keep(at: &Station, hold: OpId, guard: &Held, time: Duration)
         // Lets others run meanwhile: that is when a second holder would show.
         return tokio::task::yield_now().await;
     }
-    tokio::select! {
-        biased;
-        reason = guard.lost() => at.teller.lost(hold, &reason.to_string()),
-        () = tokio::time::sleep(time) => {}
+    let end = tokio::time::Instant::now() + time;
+    let mut lost = std::pin::pin!(guard.lost());
+    while tokio::time::Instant::now() < end {
+        // Says now and then that it still believes: a renewed guard names later deadlines.
+        let next = (tokio::time::Instant::now() + at.ttl / 5).min(end);
+        tokio::select! {
+            biased;
+            reason = &mut lost => return at.teller.lost(hold, &reason.to_string()),
+            () = tokio::time::sleep_until(next) => at.teller.valid(hold, guard),
+        }
     }
 }
 

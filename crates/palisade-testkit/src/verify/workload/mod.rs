@@ -60,8 +60,8 @@ impl Workload {
     /// enough that workers meet.
     const fn keys(self) -> u32 {
         match self {
-            Self::Fence | Self::Semaphore | Self::Election => 2,
-            Self::Rw | Self::Register => 3,
+            Self::Semaphore | Self::Election => 2,
+            Self::Fence | Self::Rw | Self::Register => 3,
             Self::Mutex | Self::LockSet => 4,
         }
     }
@@ -89,8 +89,8 @@ impl Workload {
     /// How many tasks of each worker are at it: locks are what this is about.
     pub(super) const fn tasks(self) -> u64 {
         match self {
-            Self::Fence | Self::Register => 1,
-            Self::Rw | Self::Semaphore | Self::Election => 2,
+            Self::Register => 1,
+            Self::Fence | Self::Rw | Self::Semaphore | Self::Election => 2,
             Self::Mutex => 3,
             // One for each set: Jepsen's workers add to one, but one add takes a TTL.
             Self::LockSet => 4,

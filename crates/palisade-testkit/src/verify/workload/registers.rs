@@ -15,13 +15,13 @@ pub(super) async fn fenced_round(at: &Station, chance: &mut Chance, key: &str) {
     let Some((hold, guard)) = acquire(Workload::Fence, at, chance, key).await else { return };
     let data = register_of(key);
     let Ok(register) = at.registers.register(&data) else { return };
-    let read = at.teller.call(&data, Call::Read);
+    let read = at.teller.call(&data, Call::Open { token: Some(guard.token()) });
     match register.fenced(&guard).await {
         Ok(opened) => {
             let entry = opened.opened();
             at.teller.answer(read, value(entry.value.as_ref(), entry.version.get()));
             let dawdle =
-                if chance.one_in(200) { at.ttl.mul_f64(chance.fraction() * 1.5) } else { at.moment(chance) };
+                if chance.one_in(50) { at.ttl.mul_f64(chance.fraction() * 1.5) } else { at.moment(chance) };
             keep(at, hold, &guard, dawdle).await;
             let next = at.teller.unique();
             let token = Some(guard.token());
