@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use palisade_core::Token;
+
 use super::locks::{self, Shape};
 use super::random::Random;
 use super::script::Script;
 use super::{budget, mutate};
 use crate::check::{Bounds, Findings, all};
-use crate::history::{Answer, Call, Event, FaultKind, History};
+use crate::history::{Answer, Call, Event, FaultKind, History, HoldMode};
 
 fn findings(history: &History) -> Findings {
     all(history, &Bounds { progress: Duration::from_millis(2), fifo: true, linear: budget() })
@@ -193,4 +195,69 @@ fn a_takeover_is_timed_from_the_death() {
     script.acquire(2, (50, 350), 2);
     let findings = findings(&script.history());
     assert_eq!((findings.takeovers.count, findings.takeovers.max), (1, 250));
+}
+
+fn open(script: &mut Script, process: u64, when: (u64, u64), token: u64, answer: Answer) {
+    let call = Call::Open { token: Token::new(token) };
+    script.op(process, "k#data", when, call, answer);
+}
+
+#[test]
+fn opening_shuts_older_holders_out() {
+    let seen = || Answer::Value { value: Some("v2".into()), version: Some(2) };
+    let mut shut_out = fenced();
+    shut_out.acquire(3, (20, 21), 7);
+    open(&mut shut_out, 3, (22, 23), 7, seen());
+    shut_out.write(2, (24, 25), 6, 3);
+    assert!(checkers(&shut_out.history()).contains(&"fenced"), "the old holder wrote after the new one read");
+
+    let mut crossing = fenced();
+    open(&mut crossing, 2, (11, 30), 6, seen());
+    crossing.write(2, (12, 13), 6, 3);
+    assert!(!checkers(&crossing.history()).contains(&"fenced"), "a holder does not shut itself out");
+
+    let mut groundless = fenced();
+    open(&mut groundless, 2, (11, 12), 6, Answer::Refused { version: Some(2), stale: true });
+    assert_eq!(checkers(&groundless.history()), ["fenced"], "nobody came after token 6");
+}
+
+#[test]
+fn excuses_stop_the_clock_and_do_not_set_it_back() {
+    let mut storm = handover(4_000_000);
+    for number in 0..3 {
+        let at = 1_200_000 + number * 800_000;
+        let (kind, target, process) = (FaultKind::Pause, "worker 7".to_owned(), Some(7));
+        storm.event(Event::Fault { fault: number, at, kind, target, process });
+        storm.event(Event::Healed { fault: number, at: at + 100_000 });
+    }
+    assert_eq!(checkers(&storm.history()), ["progress"], "3.7 ms of 4 were undisturbed; the bound is 2 ms");
+
+    let mut elsewhere = handover(2_100_000);
+    let (kind, target, process) = (FaultKind::Cut, "worker 7".to_owned(), Some(7));
+    elsewhere.event(Event::Fault { fault: 1, at: 1_500_000, kind, target, process });
+    elsewhere.event(Event::Healed { fault: 1, at: 2_000_000 });
+    assert_eq!(checkers(&elsewhere.history()), ["progress"], "worker 7 has nothing to do with this key");
+}
+
+#[test]
+fn a_forgotten_waiter_is_noticed_though_others_come_in() {
+    let mut script = Script::default();
+    for turn in 0..60 {
+        let at = turn * 100_000;
+        let hold = script.acquire(1, (at + 10, at + 20), turn + 1);
+        script.release(1, (at + 90_000, at + 90_010), hold);
+    }
+    script.acquire(2, (5, 6_000_000), 100);
+    assert_eq!(checkers(&script.history()), ["order"]);
+}
+
+#[test]
+fn what_is_gone_before_its_time_was_stolen() {
+    let mut script = Script::default();
+    let granted = Answer::Granted { token: Token::new(1), slot: None, until: Some(1_000) };
+    let hold = script.op(1, "k", (1, 2), Call::Acquire { mode: HoldMode::Exclusive }, granted);
+    script.event(Event::Valid { hold, at: 10, until: Some(1_000) });
+    let call = Call::Release { hold: Some(hold) };
+    script.op(1, "k", (11, 12), call, Answer::Released { in_time: false });
+    assert_eq!(checkers(&script.history()), ["stolen"]);
 }
