@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 
 pub use crate::goals::Goal;
 pub use crate::machine::Machine;
-pub use crate::output::{text, write_page};
+pub use crate::output::{check_page, text, write_page};
 pub use crate::raw::{Floors, RawClient, RawLimit, Setting};
 pub use crate::report::{Measure, Report, Row};
 pub use crate::shape::Shape;

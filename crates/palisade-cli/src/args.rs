@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The engine, such as file:/var/lib/palisade; see `palisade engines`. Without it the embedded
-    /// engine in the user's state folder
+    /// engine in the user's state folder (verify and bench: local:file)
     #[arg(
         long,
         short = 'e',
@@ -345,9 +345,15 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
     /// Check a saved history instead: Palisade's own, a Jepsen register log, or knossos' EDN
-    #[arg(long, value_name = "FILE", requires = "model")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "model",
+        conflicts_with_all = ["workload", "faults", "seed", "ttl", "registers", "report"]
+    )]
     pub(crate) check: Option<PathBuf>,
     /// What the history should be one of: register, kv, mutex, owner-mutex, fenced-mutex, rw, permits
+    /// (permits=N where the history does not say how many), versioned
     #[arg(long, value_name = "MODEL", requires = "check")]
     pub(crate) model: Option<String>,
     #[command(flatten)]

@@ -5,8 +5,14 @@ use std::io::{self, IsTerminal, Write};
 
 use palisade_testkit::{HelperProgram, Misuse};
 
+use crate::args::Global;
 use crate::exit::{self, Failure, Outcome};
 use crate::process::{Signals, TRIAL_HELPER, this_program};
+
+/// The engine to try: one of its own, unless another is named.
+pub(crate) fn engine(global: &Global) -> String {
+    global.engine.clone().unwrap_or_else(|| "local:file".to_owned())
+}
 
 /// This program, as the helper processes of a trial.
 pub(crate) fn helper() -> Outcome<HelperProgram> {
@@ -32,7 +38,9 @@ pub(crate) async fn until_signalled<T>(work: impl Future<Output = T>) -> Outcome
     let mut signals = Signals::listen().map_err(|problem| failure(problem.into()))?;
     tokio::select! {
         done = work => Ok(done),
-        signal = signals.next_ending() => Err(Failure::new(exit::by_signal(signal.as_raw()), "")),
+        signal = signals.next_ending() => {
+            Err(Failure::new(exit::by_signal(signal.as_raw()), "interrupted: nothing was judged"))
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 mod common;
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use common::{Sandbox, no_panic, stderr, stdout};
+use common::{Sandbox, no_panic, stderr, stdout, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn history(name: &str) -> String {
@@ -50,6 +52,25 @@ fn a_run_tells_programs_and_people_what_it_saw() {
 }
 
 #[test]
+fn a_worker_that_a_stranger_kills_is_not_held_against_the_engine() {
+    let sandbox = Sandbox::new();
+    let run = ["verify", "--for", "4s", "--ttl", "400ms", "--faults", "none", "--json"];
+    let verify = sandbox.palisade(run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // `env` becomes palisade, so the process is the same.
+    let children = format!("/proc/{0}/task/{0}/children", verify.id());
+    let killed = wait_for(|| {
+        let worker = std::fs::read_to_string(&children).ok()?.split_whitespace().nth(2)?.parse().ok()?;
+        kill_process(Pid::from_raw(worker)?, Signal::KILL).ok()
+    });
+    assert!(killed.is_some(), "there were no workers to kill");
+    let output = verify.wait_with_output().unwrap();
+    let summary: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let found: Vec<&str> =
+        summary["violations"].as_array().unwrap().iter().map(|v| v["checker"].as_str().unwrap()).collect();
+    assert_eq!((output.status.code(), found), (Some(1), vec!["workers"]), "{summary}");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_with_the_reason() {
     let sandbox = Sandbox::new();
     let cases: &[(&[&str], &str)] = &[
@@ -67,6 +88,12 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
         (&["--engine", "carrier-pigeon:x"], "carrier-pigeon"),
         (&["--ttl", "1ms"], "50 ms"),
         (&["--for", "soon"], "500ms"),
+        (&["--for", "0"], "at least a second"),
+        (&["--workload", "lock-set", "--faults", "kill"], "plan of their own"),
+        (&["--registers", "memory:"], "inside one process"),
+        (&["--demand", "bogus"], "bogus"),
+        (&["--report", "/proc/nowhere"], "/proc/nowhere"),
+        (&["--check", "x", "--model", "mutex", "--seed", "1"], "--seed"),
         (&["--check", "x"], "--model"),
         (&["--check", "x", "--model", "chess"], "fenced-mutex"),
     ];

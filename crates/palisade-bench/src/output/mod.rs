@@ -6,7 +6,7 @@ mod page;
 
 use std::fmt::Write;
 
-pub use self::page::write_page;
+pub use self::page::{check_page, write_page};
 
 use self::columns::Table;
 use crate::goals::{Goal, Sense};

@@ -1,13 +1,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::chart::chart;
 use super::columns::Table;
 use super::{headline, limit};
 use crate::report::Report;
 use crate::shape::Shape;
+
+/// How a page of ours begins.
+const TITLE: &str = "# Benchmarks\n\nWritten by `palisade bench";
 
 const INTRODUCTION: &str = "\
 # Benchmarks
@@ -22,16 +25,37 @@ client asked of the engine: a herd or a poll would show there. RSS is that of th
 measured. An *operation* is one taking and releasing; of `keepalive`, one renewal interval of all that is held.
 ";
 
+/// Says whether a page can be written at `path`, before anything is measured.
+///
+/// # Errors
+/// If there is no such folder, or a file that is no page of ours.
+pub fn check_page(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "there is no folder {}", folder.display());
+    let old = read(path)?;
+    ensure!(
+        old.is_empty() || old.starts_with(TITLE),
+        "{} is no page that was written by the bench, and will not be written over",
+        path.display()
+    );
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(problem) => Err(problem).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
 /// Writes the report's part of the page at `path`, and a chart beside it; parts of other engines stay.
 ///
 /// # Errors
 /// If a file cannot be read or written.
 pub fn write_page(report: &Report, path: &Path) -> Result<()> {
-    let old = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(problem) => return Err(problem).with_context(|| format!("cannot read {}", path.display())),
-    };
+    check_page(path)?;
+    let old = read(path)?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let picture = format!("{stem}-{}.svg", report.engine);
     let put = |path: &Path, text: String| {
@@ -84,6 +108,19 @@ fn part(report: &Report, picture: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_page_of_ours_is_written_over() {
+        assert!(INTRODUCTION.starts_with(TITLE));
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("notes.md");
+        assert!(check_page(&page).is_ok());
+        std::fs::write(&page, "# my notes\n").unwrap();
+        assert!(check_page(&page).unwrap_err().to_string().contains("will not be written over"));
+        std::fs::write(&page, INTRODUCTION).unwrap();
+        assert!(check_page(&page).is_ok());
+        assert!(check_page(&folder.path().join("none/page.md")).is_err());
+    }
 
     #[test]
     fn a_part_is_replaced_and_the_others_stay() {

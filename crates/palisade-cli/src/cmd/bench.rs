@@ -8,19 +8,21 @@ use crate::args::{Bench, Global};
 use crate::exit::{self, Failure, NO, OK, Outcome, complain};
 use crate::output::{line, raw};
 use crate::process::Signals;
-use crate::trial::{failure, helper, tell};
+use crate::trial::{engine, failure, helper, tell};
 
 /// Measures an engine next to its raw limit.
 pub(crate) async fn bench(global: &Global, args: &Bench) -> Outcome {
     if cfg!(debug_assertions) && args.write.is_some() {
         return Err(Failure::usage("a debug build's figures are not worth a page; build with --release"));
     }
+    if let Some(page) = &args.write {
+        palisade_bench::check_page(page).map_err(|problem| Failure::usage(format!("{problem:#}")))?;
+    }
     let mut missed = 0;
-    for engine in engines(global, args)? {
+    let mut reports = Vec::new();
+    for engine in engines(global, args) {
         let report = measure(options(global, args, engine)?).await?;
-        if args.format.json {
-            line(serde_json::to_string(&report).map_err(|problem| failure(problem.into()))?)?;
-        } else {
+        if !args.format.json {
             raw(palisade_bench::text(&report).as_bytes())?;
         }
         if let Some(page) = &args.write {
@@ -28,6 +30,12 @@ pub(crate) async fn bench(global: &Global, args: &Bench) -> Outcome {
                 .map_err(|problem| Failure::usage(format!("{problem:#}")))?;
         }
         missed += report.goals.iter().filter(|goal| !goal.met).count();
+        reports.push(report);
+    }
+    if args.format.json {
+        let json =
+            if args.all { serde_json::to_string(&reports) } else { serde_json::to_string(&reports[0]) };
+        line(json.map_err(|problem| failure(problem.into()))?)?;
     }
     if args.goals && missed > 0 {
         complain(&format!("goals missed in this run: {missed}"));
@@ -36,17 +44,8 @@ pub(crate) async fn bench(global: &Global, args: &Bench) -> Outcome {
     Ok(OK)
 }
 
-fn engines(global: &Global, args: &Bench) -> Outcome<Vec<String>> {
-    if args.all {
-        return Ok(palisade_bench::startable());
-    }
-    let named = global.engine.clone().map(|engine| vec![engine]);
-    named.ok_or_else(|| {
-        Failure::usage(format!(
-            "name the engine to measure with --engine, such as {}",
-            palisade_bench::startable().join(" or ")
-        ))
-    })
+fn engines(global: &Global, args: &Bench) -> Vec<String> {
+    if args.all { palisade_bench::startable() } else { vec![engine(global)] }
 }
 
 fn options(global: &Global, args: &Bench, engine: String) -> Outcome<Options> {

@@ -1,6 +1,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use palisade::Demand;
 use palisade_testkit::history::FaultKind;
 use palisade_testkit::verify::{Progress, Settings, Verdict, verify as run};
 
@@ -8,7 +9,7 @@ use super::verify_check::verify_check;
 use crate::args::{Global, Verify};
 use crate::exit::{self, Failure, Outcome, complain};
 use crate::output::line;
-use crate::trial::{failure, helper, tell, until_signalled};
+use crate::trial::{engine, failure, helper, tell, until_signalled};
 
 /// Tries an engine under faults, or checks a saved history.
 pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
@@ -35,11 +36,13 @@ pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
 }
 
 fn settings(global: &Global, args: &Verify) -> Outcome<Settings> {
-    let engine = global.engine.clone().ok_or_else(|| {
-        Failure::usage(
-            "name the engine to verify, such as --engine local:file for one that is gone afterwards",
-        )
-    })?;
+    let engine = engine(global);
+    if let Some(demand) = &global.demand {
+        Demand::parse(demand)?;
+        return Err(Failure::usage(
+            "verify demands nothing of an engine but what it promises; leave --demand out",
+        ));
+    }
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     Ok(Settings {
         command: command(&engine, args, seed),
@@ -62,10 +65,9 @@ fn faults(names: &[String]) -> Outcome<Vec<FaultKind>> {
     }
     let known = || FaultKind::ALL.map(FaultKind::name).join(", ");
     let find = |name: &String| {
-        FaultKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| Failure::usage(format!("there is no fault {name:?}; there are {}, none", known())))
+        FaultKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            Failure::usage(format!("there is no fault {name:?}; there are {}, or none alone", known()))
+        })
     };
     names.iter().map(find).collect()
 }
@@ -73,7 +75,7 @@ fn faults(names: &[String]) -> Outcome<Vec<FaultKind>> {
 /// The command that does this again.
 fn command(engine: &str, args: &Verify, seed: u64) -> String {
     // A user's own URL can hold a password; the report is for others to read.
-    let shown = |url: &str| if url.contains('@') { "URL".to_owned() } else { url.to_owned() };
+    let shown = |url: &str| if url.contains('@') { "URL".to_owned() } else { quoted(url) };
     let mut words = vec![
         format!("palisade verify --engine {}", shown(engine)),
         format!("--for {}", humantime::format_duration(args.duration).to_string().replace(' ', "")),
@@ -95,17 +97,25 @@ fn command(engine: &str, args: &Verify, seed: u64) -> String {
     words.join(" ")
 }
 
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=+@%".contains(letter);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
 /// Tells people how far it is: one line that changes on a terminal, one every ten seconds elsewhere.
 fn progress_line(whole: Duration) -> impl Fn(Progress) {
     let terminal = io::stderr().is_terminal();
     move |progress| {
         let seconds = progress.passed.as_secs();
+        let phase = if progress.passed < whole {
+            format!("{seconds} of {} s", whole.as_secs())
+        } else {
+            "closing".to_owned()
+        };
         let text = format!(
-            "{seconds} of {} s: {} operations, {} grants, {} faults",
-            whole.as_secs(),
-            progress.ops,
-            progress.grants,
-            progress.faults
+            "{phase}: {} operations, {} grants, {} faults",
+            progress.ops, progress.grants, progress.faults
         );
         tell(&text);
         if !terminal && seconds.is_multiple_of(10) {

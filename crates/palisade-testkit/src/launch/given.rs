@@ -10,7 +10,7 @@ use crate::misuse::misuse;
 #[derive(Debug)]
 struct Given {
     url: String,
-    /// Its scheme, which is all that may be shown: the rest can hold secrets.
+    /// Its scheme.
     scheme: String,
 }
 
@@ -32,7 +32,8 @@ impl Given {
 
 impl Target for Given {
     fn name(&self) -> String {
-        format!("{}:", self.scheme)
+        // What stands before an @ can be a password.
+        if self.url.contains('@') { format!("{}:", self.scheme) } else { self.url.clone() }
     }
 
     fn url(&self, _via: &[SocketAddr]) -> String {

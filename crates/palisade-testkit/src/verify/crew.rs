@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::recorder::Recorder;
 use super::teller::{Listener, Teller, now};
@@ -121,25 +122,39 @@ impl Crew {
         let at = now();
         child.start_kill().context("a worker could not be killed")?;
         child.wait().await?;
-        self.replace(member, at).await
+        self.replace(member, Some(at)).await
+    }
+
+    /// Waits until `end`, with an eye on the workers.
+    pub(super) async fn watch_until(&mut self, end: Instant) -> Result<()> {
+        const LOOK_AGAIN: Duration = Duration::from_millis(50);
+        loop {
+            self.notice_ended().await?;
+            if Instant::now() >= end {
+                return Ok(());
+            }
+            tokio::time::sleep_until((Instant::now() + LOOK_AGAIN).min(end)).await;
+        }
     }
 
     /// Notices workers that ended by themselves, which no right client does, and replaces them.
-    pub(super) async fn notice_ended(&mut self) -> Result<()> {
+    async fn notice_ended(&mut self) -> Result<()> {
         for member in 0..self.members.len() {
-            let at = now();
             let Body::Process { child, .. } = &mut self.members[member].body else { continue };
             if let Some(status) = child.try_wait()? {
                 let process = self.members[member].process;
-                self.problems.push(format!("worker {process} ended by itself with {status}"));
-                self.replace(member, at).await?;
+                self.problems.push(format!(
+                    "worker {process} ended with {status}, which was not our doing: a crash, or somebody killed it"
+                ));
+                // Nobody knows when it died; it believed nothing for sure after its last word.
+                self.replace(member, None).await?;
             }
         }
         Ok(())
     }
 
-    /// Hires another in the place of one that died, at `at` or before.
-    async fn replace(&mut self, member: usize, at: Nanos) -> Result<()> {
+    /// Hires another in the place of one that died, at `at` if that is known.
+    async fn replace(&mut self, member: usize, at: Option<Nanos>) -> Result<()> {
         let process = self.members[member].process;
         let links = std::mem::take(&mut self.members[member].links);
         let next = self.member(links).await?;
@@ -148,6 +163,7 @@ impl Crew {
             // The pipe ends with its last writer, so this does too.
             let _ = listening.await;
         }
+        let at = at.or_else(|| self.recorder.last_word(process)).unwrap_or_else(now);
         self.recorder.hear(Event::Died { process, at });
         Ok(())
     }
@@ -175,7 +191,7 @@ impl Crew {
     /// Tells all workers to end, and waits until they have; returns what is wrong with those that
     /// did not end well.
     pub(super) async fn dismiss(self, patience: Duration) -> Vec<String> {
-        let end = tokio::time::Instant::now() + patience;
+        let end = Instant::now() + patience;
         let mut leaving = Vec::new();
         for member in self.members {
             let process = member.process;

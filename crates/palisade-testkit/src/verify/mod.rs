@@ -24,7 +24,7 @@ mod workload;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use palisade::Client;
 use palisade_core::Fairness;
 use tokio::time::Instant;
@@ -44,7 +44,7 @@ use self::teller::{Listener, Teller};
 use self::worker::Spec;
 use crate::history::{Begin, Event, FaultKind};
 use crate::launch::{Target, launch};
-use crate::misuse::misuse;
+use crate::misuse::{Misuse, misuse};
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy)]
@@ -65,10 +65,14 @@ pub struct Progress {
 /// If it could not be tried: no such engine, a fault that cannot be done to it, a worker that
 /// cannot be started. What is wrong with the engine itself is in the [`Outcome`].
 pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<Outcome> {
+    if settings.duration < Duration::from_secs(1) {
+        misuse!("a run lasts for at least a second");
+    }
     let target: Arc<dyn Target> = launch(&settings.engine, &settings.helper).await?.into();
     let faults = faults(settings, &*target)?;
     if let Some(folder) = &settings.report {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|problem| Misuse(format!("cannot make the folder {}: {problem}", folder.display())))?;
     }
     let file = settings.report.as_ref().map(|folder| folder.join("history.jsonl"));
     let recorder = Arc::new(Recorder::new(file.as_deref())?);
@@ -158,8 +162,7 @@ impl Run<'_> {
             )?;
             self.recorder.hear(Event::Calm { at: teller::now() });
             // Long enough for a wait that takes too long to show.
-            tokio::time::sleep(bound + settings.longest_ttl()).await;
-            anyhow::Ok(())
+            crew.watch_until(Instant::now() + bound + settings.longest_ttl()).await
         };
         tokio::select! {
             raged = raging => raged?,
@@ -233,7 +236,12 @@ async fn station(settings: &Settings, target: &dyn Target, recorder: &Arc<Record
     let (ttl, namespace) = (settings.longest_ttl(), namespace(settings));
     let client = open(&target.url(&[]), &namespace, ttl).await?;
     let registers = match &settings.registers {
-        Some(url) => open(url, &namespace, ttl).await?,
+        Some(url) => {
+            if target.crosses_processes() && !launch(url, &settings.helper).await?.crosses_processes() {
+                misuse!("registers at {url} live inside one process, and workers are several");
+            }
+            open(url, &namespace, ttl).await?
+        }
         None => client.clone(),
     };
     if !registers.profile().registers {

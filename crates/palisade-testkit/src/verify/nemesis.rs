@@ -72,8 +72,7 @@ impl Nemesis {
             let storm = (Instant::now() + self.ttl * 8).min(end);
             self.storm(crew, storm).await?;
             self.heal(crew, None).await?;
-            sleep_until((Instant::now() + self.calm).min(end)).await;
-            crew.notice_ended().await?;
+            crew.watch_until((Instant::now() + self.calm).min(end)).await?;
         }
         Ok(())
     }
@@ -82,9 +81,8 @@ impl Nemesis {
         let mut strike_at = Instant::now();
         while strike_at < end {
             let next_heal = self.active.iter().map(|active| active.heal_at).min();
-            sleep_until(next_heal.map_or(strike_at, |heal| heal.min(strike_at)).min(end)).await;
+            crew.watch_until(next_heal.map_or(strike_at, |heal| heal.min(strike_at)).min(end)).await?;
             self.heal(crew, Some(Instant::now())).await?;
-            crew.notice_ended().await?;
             if Instant::now() >= strike_at {
                 self.strike(crew).await?;
                 strike_at = Instant::now() + self.ttl.mul_f64(0.1 + self.chance.fraction() * 0.7);

@@ -50,7 +50,8 @@ impl Outcome {
         let linear = Budget { time: Self::BUDGET, ..Budget::default() };
         let bounds = Bounds { progress: settings.progress_bound(), fifo, linear };
         let mut findings = check::all(&history, &bounds);
-        findings.violations.extend(violations);
+        // What was wrong with the run itself explains the rest.
+        findings.violations.splice(0..0, violations);
         findings.undecided.extend(untried(settings, &history));
         let struck = history.faults.iter().map(|fault| fault.kind);
         let kinds: BTreeSet<FaultKind> = faults.iter().copied().chain(struck).collect();
@@ -213,14 +214,19 @@ impl fmt::Display for Outcome {
         let findings = &self.findings;
         match self.verdict() {
             Verdict::Passed => writeln!(f, "nothing was violated")?,
-            Verdict::Violated => writeln!(f, "{} violations", findings.violations.len())?,
+            Verdict::Violated => {
+                writeln!(f, "{} violations: {}", findings.violations.len(), self.by_checker())?;
+            }
             Verdict::Undecided => writeln!(f, "undecided")?,
         }
-        for violation in findings.violations.iter().take(Self::SHOWN) {
-            writeln!(f, "  {} {}: {}", violation.checker, violation.key, violation.what)?;
-        }
-        if findings.violations.len() > Self::SHOWN {
-            writeln!(f, "  and {} more", findings.violations.len() - Self::SHOWN)?;
+        let mut shown: BTreeMap<&str, usize> = BTreeMap::new();
+        for violation in &findings.violations {
+            let count = shown.entry(violation.checker).or_default();
+            *count += 1;
+            if *count <= Self::SHOWN {
+                let key = if violation.key.is_empty() { "-" } else { &violation.key };
+                writeln!(f, "  {} {key}: {}", violation.checker, violation.what)?;
+            }
         }
         for undecided in &findings.undecided {
             writeln!(f, "  undecided: {} {}: {}", undecided.checker, undecided.key, undecided.why)?;
@@ -242,9 +248,10 @@ impl fmt::Display for Outcome {
         if findings.takeovers.count > 0 {
             let (half, most) = (findings.takeovers.p50, findings.takeovers.p99);
             let (half, most) = (Duration::from_nanos(half), Duration::from_nanos(most));
+            let count = findings.takeovers.count;
             writeln!(
                 f,
-                "after a holder's death the next came in within {half:.1?} (half of the time), {most:.1?} (99 of 100)"
+                "after {count} deaths of a holder the next came in within {half:.1?} (half of them), {most:.1?} (99 of 100)"
             )?;
         }
         write!(f, "again: {}", self.command)
@@ -252,6 +259,16 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// How many violations are printed; the report has all.
-    const SHOWN: usize = 10;
+    /// How many violations of each checker are printed; the report has all.
+    const SHOWN: usize = 3;
+
+    fn by_checker(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for violation in &self.findings.violations {
+            *counts.entry(violation.checker).or_default() += 1;
+        }
+        let counts: Vec<String> =
+            counts.iter().map(|(checker, count)| format!("{count} {checker}")).collect();
+        counts.join(", ")
+    }
 }

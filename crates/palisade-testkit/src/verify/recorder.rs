@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -5,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use parking_lot::Mutex;
 
-use crate::history::{Answer, Builder, Event, History};
+use crate::history::{Answer, Builder, Event, History, Nanos, ProcessId};
 
 /// Hears what all workers tell, keeps it, and writes it down.
 ///
@@ -18,6 +19,8 @@ struct Inner {
     builder: Builder,
     file: Option<BufWriter<File>>,
     counts: Counts,
+    /// When each process last began something.
+    last_words: HashMap<ProcessId, Nanos>,
     problem: Option<String>,
 }
 
@@ -39,6 +42,7 @@ impl Recorder {
             builder: Builder::default(),
             file: file.map(BufWriter::new),
             counts: Counts::default(),
+            last_words: HashMap::new(),
             problem: None,
         })))
     }
@@ -56,6 +60,11 @@ impl Recorder {
     /// Hears an event.
     pub(super) fn hear(&self, event: Event) {
         self.0.lock().hear(event, None);
+    }
+
+    /// The last moment at which a process is known to have lived.
+    pub(super) fn last_word(&self, process: ProcessId) -> Option<Nanos> {
+        self.0.lock().last_words.get(&process).copied()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -88,6 +97,7 @@ impl Inner {
                 self.counts.ops += 1;
                 self.counts.grants += u64::from(matches!(answer, Answer::Granted { .. }));
             }
+            Event::Call { process, at, .. } => drop(self.last_words.insert(*process, *at)),
             Event::Fault { .. } => self.counts.faults += 1,
             _ => {}
         }

@@ -83,13 +83,14 @@ async fn as_process() -> Result<()> {
 pub(super) async fn work(spec: Spec, teller: Teller, mut stopped: watch::Receiver<bool>) -> Result<()> {
     let Some(station) = station(&spec, teller, &mut stopped).await? else { return Ok(()) };
     let mut tasks = JoinSet::new();
-    let parts = spec.workloads.iter().flat_map(|workload| (0..workload.tasks()).map(move |_| *workload));
-    for (number, workload) in (0..).zip(parts) {
+    let parts =
+        spec.workloads.iter().flat_map(|workload| (0..workload.tasks()).map(move |part| (*workload, part)));
+    for (number, (workload, part)) in (0..).zip(parts) {
         let (station, stopped) = (station.clone(), stopped.clone());
         let mut chance = Chance::new(spec.seed, (spec.process << 8) | number);
         tasks.spawn(async move {
             while !*stopped.borrow() {
-                workload.round(&station, &mut chance).await;
+                workload.round(&station, &mut chance, part).await;
                 station.breathe(&mut chance).await;
             }
         });

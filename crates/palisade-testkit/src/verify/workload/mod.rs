@@ -97,9 +97,16 @@ impl Workload {
         }
     }
 
-    /// One round of it.
-    pub(super) async fn round(self, at: &Station, chance: &mut Chance) {
-        let key = format!("{}/{}", self.name(), chance.below(self.keys()));
+    /// One round of it, by the task `part` of a worker.
+    pub(super) async fn round(self, at: &Station, chance: &mut Chance, part: u64) {
+        // Locks are held for long on their first key. Whoever came by there now and then would soon
+        // stand in that line for good, so each worker has one task for it.
+        let number = match self {
+            Self::Mutex | Self::Rw | Self::Semaphore | Self::Election if part == 0 => 0,
+            Self::Mutex | Self::Rw | Self::Semaphore | Self::Election => 1 + chance.below(self.keys() - 1),
+            Self::Fence | Self::Register | Self::LockSet => chance.below(self.keys()),
+        };
+        let key = format!("{}/{number}", self.name());
         match self {
             Self::Mutex | Self::Rw | Self::Semaphore | Self::Election => {
                 locks::round(self, at, chance, &key).await;
