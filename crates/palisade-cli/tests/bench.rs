@@ -130,9 +130,6 @@ fn what_cannot_be_measured_is_said_and_is_64() {
         assert_eq!(output.status.code(), Some(64), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
     }
-    let unnamed = sandbox.palisade(["bench"]).env_remove("PALISADE_ENGINE").output().unwrap();
-    assert_eq!(unnamed.status.code(), Some(64));
-    assert!(stderr(&unnamed).contains("local:file"), "{}", stderr(&unnamed));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use common::{Sandbox, no_panic, stderr, stdout, wait_for};
+use common::{Sandbox, no_panic, stderr, stdout, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -58,11 +58,11 @@ fn a_worker_that_a_stranger_kills_is_not_held_against_the_engine() {
     let verify = sandbox.palisade(run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // `env` becomes palisade, so the process is the same.
     let children = format!("/proc/{0}/task/{0}/children", verify.id());
-    let killed = wait_for(|| {
+    let kill_one = || {
         let worker = std::fs::read_to_string(&children).ok()?.split_whitespace().nth(2)?.parse().ok()?;
         kill_process(Pid::from_raw(worker)?, Signal::KILL).ok()
-    });
-    assert!(killed.is_some(), "there were no workers to kill");
+    };
+    until("a worker is there to be killed", || kill_one().is_some());
     let output = verify.wait_with_output().unwrap();
     let summary: Value = serde_json::from_str(&stdout(&output)).unwrap();
     let found: Vec<&str> =
