@@ -70,7 +70,7 @@ const DATA: &str = "#data";
 
 /// Whether two grants cannot be held at one time. That there are too many slots at once is no matter
 /// of two.
-fn excludes(one: &Hold, other: &Hold) -> bool {
+pub(crate) fn excludes(one: &Hold, other: &Hold) -> bool {
     match (one.mode, other.mode) {
         (HoldMode::Shared, HoldMode::Shared) => false,
         (HoldMode::Slot(_), HoldMode::Slot(_)) => one.slot.is_some() && one.slot == other.slot,
