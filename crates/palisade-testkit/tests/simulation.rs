@@ -2,9 +2,13 @@
 //! and it says what matters of them.
 
 use std::process::Command;
+use std::time::Duration;
 
 use palisade_testkit::broken::Fault;
-use palisade_testkit::sim::{Bug, Plan, run_seeds, shrink, simulate};
+use palisade_testkit::history::{Answer, Event};
+use palisade_testkit::sim::{
+    Bug, Effect, End, Fault as Mishap, NodePlan, Patience, Plan, Step, Want, run_seeds, shrink, simulate,
+};
 
 /// Mistakes, and how many seeds are enough to find each.
 const PLANTED: &[(Bug, u64)] = &[
@@ -72,6 +76,39 @@ fn what_is_right_is_left_alone() {
     for sort in must_be_seen {
         assert!(tally.seen.contains_key(sort), "{sort:?} was never seen, but: {:#?}", tally.seen);
     }
+}
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// A mutex, held for 10 ms.
+const STEP: Step = Step {
+    after: Duration::ZERO,
+    want: Want::Mutex,
+    number: 0,
+    patience: Patience::Forever,
+    hold: Duration::from_millis(10),
+    longest_hold: None,
+    effect: Effect::None,
+    end: End::Release,
+    cancel: None,
+};
+
+/// One node with one task.
+fn plan(steps: Vec<Step>, faults: Vec<Mishap>) -> Plan {
+    let latency = (Duration::from_micros(100), Duration::from_millis(1));
+    let node = NodePlan { ahead: Duration::ZERO, faster_ppm: 0, latency, tasks: vec![steps] };
+    Plan { seed: 1, ttl: TTL, call_timeout: TTL, nodes: vec![node], faults }
+}
+
+#[test]
+fn who_gives_back_what_it_was_told_to_have_lost_was_not_robbed() {
+    // Lost soon after it called itself valid, and by its own client.
+    let hasty = Step { longest_hold: Some(Duration::from_micros(500)), ..STEP };
+    let run = simulate(&plan(vec![hasty; 20], Vec::new()), None, false);
+    let late =
+        |event: &&Event| matches!(event, Event::Return { answer: Answer::Released { in_time: false }, .. });
+    assert!(run.events.iter().any(|event| late(&event)), "nothing was released too late");
+    assert_eq!(run.violations, []);
 }
 
 #[test]
