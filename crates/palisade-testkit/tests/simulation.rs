@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade_testkit::broken::Fault;
-use palisade_testkit::history::{Answer, Event};
+use palisade_testkit::history::{Answer, Call, Event, Nanos};
 use palisade_testkit::sim::{
-    Bug, Effect, End, Fault as Mishap, NodePlan, Patience, Plan, Step, Want, run_seeds, shrink, simulate,
+    Bug, Effect, End, Fault as Mishap, NodePlan, Patience, Plan, Step, Want, Way, run_seeds, shrink, simulate,
 };
 
 /// Mistakes, and how many seeds are enough to find each.
@@ -109,6 +109,46 @@ fn who_gives_back_what_it_was_told_to_have_lost_was_not_robbed() {
         |event: &&Event| matches!(event, Event::Return { answer: Answer::Released { in_time: false }, .. });
     assert!(run.events.iter().any(|event| late(&event)), "nothing was released too late");
     assert_eq!(run.violations, []);
+}
+
+#[test]
+fn a_line_is_whole_again_when_its_last_fault_is_over() {
+    let cut = |at: u64, lasts: u64, way| Mishap::Cut {
+        node: 0,
+        at: Duration::from_millis(at),
+        lasts: Duration::from_millis(lasts),
+        way,
+        silent: false,
+    };
+    for (first, second) in [(Way::Both, Way::Both), (Way::Back, Way::There), (Way::Both, Way::Back)] {
+        let step = Step { after: Duration::from_millis(20), ..STEP };
+        let faults = vec![cut(5, 95, first), cut(10, 2990, second)];
+        let run = simulate(&plan(vec![step], faults), None, false);
+        assert_eq!(run.violations, []);
+        let asked = run.events.iter().find_map(|event| match event {
+            Event::Call { at, call: Call::Acquire { .. }, .. } => Some(*at),
+            _ => None,
+        });
+        let granted = run.events.iter().find_map(|event| match event {
+            Event::Return { at, answer: Answer::Granted { .. }, .. } => Some(*at),
+            _ => None,
+        });
+        let waited = Duration::from_nanos(granted.unwrap() - asked.unwrap() as Nanos);
+        assert!(waited > Duration::from_millis(2900), "{first:?}, then {second:?}: {waited:?}");
+    }
+}
+
+#[test]
+fn claims_of_the_dead_are_looked_at_in_the_end() {
+    // It dies while it holds the only slot that anybody took, so that nobody has to wait for it.
+    let step = Step { want: Want::Slot, hold: TTL * 3, ..STEP };
+    let crash = Mishap::Crash { node: 0, at: TTL, gap: TTL };
+    let plan = plan(vec![step], vec![crash]);
+    assert_eq!(simulate(&plan, None, false).violations, []);
+    let bug = Some(Bug::Server(Fault::ExpiryLost));
+    let found = simulate(&plan, bug, false).violations;
+    let leak = |checker: &str, what: &str| checker == "leak" && what.contains("the last TTL is over");
+    assert!(found.iter().any(|found| leak(found.checker, &found.what)), "{found:#?}");
 }
 
 #[test]
