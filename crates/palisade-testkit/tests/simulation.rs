@@ -2,9 +2,13 @@
 //! and it says what matters of them.
 
 use std::process::Command;
+use std::time::Duration;
 
 use palisade_testkit::broken::Fault;
-use palisade_testkit::sim::{Bug, Plan, run_seeds, shrink, simulate};
+use palisade_testkit::history::{Answer, Call, Event, Nanos};
+use palisade_testkit::sim::{
+    Bug, Effect, End, Fault as Mishap, NodePlan, Patience, Plan, Step, Want, Way, run_seeds, shrink, simulate,
+};
 
 /// Mistakes, and how many seeds are enough to find each.
 const PLANTED: &[(Bug, u64)] = &[
@@ -72,6 +76,79 @@ fn what_is_right_is_left_alone() {
     for sort in must_be_seen {
         assert!(tally.seen.contains_key(sort), "{sort:?} was never seen, but: {:#?}", tally.seen);
     }
+}
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// A mutex, held for 10 ms.
+const STEP: Step = Step {
+    after: Duration::ZERO,
+    want: Want::Mutex,
+    number: 0,
+    patience: Patience::Forever,
+    hold: Duration::from_millis(10),
+    longest_hold: None,
+    effect: Effect::None,
+    end: End::Release,
+    cancel: None,
+};
+
+/// One node with one task.
+fn plan(steps: Vec<Step>, faults: Vec<Mishap>) -> Plan {
+    let latency = (Duration::from_micros(100), Duration::from_millis(1));
+    let node = NodePlan { ahead: Duration::ZERO, faster_ppm: 0, latency, tasks: vec![steps] };
+    Plan { seed: 1, ttl: TTL, call_timeout: TTL, nodes: vec![node], faults }
+}
+
+#[test]
+fn who_gives_back_what_it_was_told_to_have_lost_was_not_robbed() {
+    // Lost soon after it called itself valid, and by its own client.
+    let hasty = Step { longest_hold: Some(Duration::from_micros(500)), ..STEP };
+    let run = simulate(&plan(vec![hasty; 20], Vec::new()), None, false);
+    let late =
+        |event: &&Event| matches!(event, Event::Return { answer: Answer::Released { in_time: false }, .. });
+    assert!(run.events.iter().any(|event| late(&event)), "nothing was released too late");
+    assert_eq!(run.violations, []);
+}
+
+#[test]
+fn a_line_is_whole_again_when_its_last_fault_is_over() {
+    let cut = |at: u64, lasts: u64, way| Mishap::Cut {
+        node: 0,
+        at: Duration::from_millis(at),
+        lasts: Duration::from_millis(lasts),
+        way,
+        silent: false,
+    };
+    for (first, second) in [(Way::Both, Way::Both), (Way::Back, Way::There), (Way::Both, Way::Back)] {
+        let step = Step { after: Duration::from_millis(20), ..STEP };
+        let faults = vec![cut(5, 95, first), cut(10, 2990, second)];
+        let run = simulate(&plan(vec![step], faults), None, false);
+        assert_eq!(run.violations, []);
+        let asked = run.events.iter().find_map(|event| match event {
+            Event::Call { at, call: Call::Acquire { .. }, .. } => Some(*at),
+            _ => None,
+        });
+        let granted = run.events.iter().find_map(|event| match event {
+            Event::Return { at, answer: Answer::Granted { .. }, .. } => Some(*at),
+            _ => None,
+        });
+        let waited = Duration::from_nanos(granted.unwrap() - asked.unwrap() as Nanos);
+        assert!(waited > Duration::from_millis(2900), "{first:?}, then {second:?}: {waited:?}");
+    }
+}
+
+#[test]
+fn claims_of_the_dead_are_looked_at_in_the_end() {
+    // It dies while it holds the only slot that anybody took, so that nobody has to wait for it.
+    let step = Step { want: Want::Slot, hold: TTL * 3, ..STEP };
+    let crash = Mishap::Crash { node: 0, at: TTL, gap: TTL };
+    let plan = plan(vec![step], vec![crash]);
+    assert_eq!(simulate(&plan, None, false).violations, []);
+    let bug = Some(Bug::Server(Fault::ExpiryLost));
+    let found = simulate(&plan, bug, false).violations;
+    let leak = |checker: &str, what: &str| checker == "leak" && what.contains("the last TTL is over");
+    assert!(found.iter().any(|found| leak(found.checker, &found.what)), "{found:#?}");
 }
 
 #[test]

@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use palisade::{Client, ConnectionState, Effect, ErrorKind, LostReason, Released};
 use palisade_core::memory::{MemoryEngine, MemoryStore};
-use palisade_core::{Claim, Claimed, Clock, Engine, Error, Layer, ManualClock, Renewed, Result, Withdrawn};
+use palisade_core::{
+    Claim, Claimed, Clock, Engine, Error, Layer, ManualClock, Renewed, Result, Signal, Withdrawn,
+};
 use tokio::sync::Semaphore;
 
 /// A memory engine whose calls can be cut before or after they take effect.
@@ -24,6 +26,10 @@ struct Trouble {
     hold_back_claim_replies: AtomicBool,
     permits: Semaphore,
     calls: AtomicUsize,
+    renewals: AtomicUsize,
+    /// How long an answer to a renewal takes.
+    renewals_take: Duration,
+    clock: ManualClock,
 }
 
 impl Trouble {
@@ -55,11 +61,13 @@ impl Layer for Trouble {
     }
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Renewed>> {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
         self.reach()?;
         let swallow = |left: usize| left.checked_sub(1);
         if self.swallow_renewals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, swallow).is_ok() {
             std::future::pending::<()>().await;
         }
+        self.clock.sleep_until(self.clock.now() + self.renewals_take).await;
         Engine::renew(&self.inner, claims).await
     }
 
@@ -80,6 +88,10 @@ struct Rig {
 const TTL: Duration = Duration::from_secs(6);
 
 fn rig() -> Rig {
+    slow_rig(Duration::ZERO)
+}
+
+fn slow_rig(renewals_take: Duration) -> Rig {
     let clock = ManualClock::new();
     let store = MemoryStore::new(Arc::new(clock.clone()));
     let engine = Arc::new(Trouble {
@@ -90,6 +102,9 @@ fn rig() -> Rig {
         hold_back_claim_replies: AtomicBool::new(false),
         permits: Semaphore::new(0),
         calls: AtomicUsize::new(0),
+        renewals: AtomicUsize::new(0),
+        renewals_take,
+        clock: clock.clone(),
     });
     let build = |engine: Arc<dyn Engine>| {
         Client::builder().ttl(TTL).clock(Arc::new(clock.clone())).over(engine).unwrap()
@@ -194,6 +209,65 @@ async fn two_renewals_that_run_out_of_time_lose_nothing() {
     rig.pass(TTL * 2).await;
     assert_eq!(rig.engine.swallow_renewals.load(Ordering::Relaxed), 0);
     assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn a_failed_renewal_of_what_was_given_back_is_no_news() {
+    let rig = rig();
+    let guard = rig.client.mutex("x").unwrap().acquire().await.unwrap();
+    rig.engine.swallow_renewals.store(1, Ordering::Relaxed);
+    rig.pass(TTL / 3 + Duration::from_millis(100)).await;
+    assert_eq!(rig.engine.swallow_renewals.load(Ordering::Relaxed), 0);
+    guard.release().await.unwrap();
+    // Until the time limit of the call, 5 s, is over.
+    rig.pass(TTL).await;
+    assert_eq!(Box::pin(rig.client.connection()).next().await, Some(ConnectionState::Connected));
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_while_a_later_one_is_under_way_changes_nothing() {
+    let rig = rig();
+    let hasty = Client::builder().ttl(TTL).call_timeout(TTL / 3).clock(Arc::new(rig.clock.clone()));
+    let hasty = hasty.over(Arc::clone(&rig.engine) as Arc<dyn Engine>).unwrap();
+    let guard = hasty.mutex("x").unwrap().acquire().await.unwrap();
+    rig.engine.swallow_renewals.store(2, Ordering::Relaxed);
+    // Sent after 4 and 7 twelfths; the first has run out of time after 8, the second after 11.
+    rig.pass(TTL * 9 / 12).await;
+    assert_eq!(rig.engine.renewals.load(Ordering::Relaxed), 2);
+    assert_eq!(guard.trouble(), None);
+    assert_eq!(Box::pin(hasty.connection()).next().await, Some(ConnectionState::Connected));
+    rig.pass(TTL).await;
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn a_renewal_is_not_repeated_while_there_is_time_for_its_answer() {
+    let rig = rig();
+    let guard = rig.client.mutex("x").unwrap().acquire().await.unwrap();
+    settle().await;
+    rig.engine.swallow_renewals.store(1, Ordering::Relaxed);
+    // More than are kept: as some were missed, everything is renewed, here with its whole TTL ahead.
+    for _ in 0..1100 {
+        Engine::signals(&rig.engine.inner).send(Signal::Connection(ConnectionState::Connected));
+    }
+    rig.pass(TTL * 4 / 12).await;
+    assert_eq!(rig.engine.renewals.load(Ordering::Relaxed), 1);
+    rig.pass(TTL * 2 / 12).await;
+    assert_eq!(rig.engine.renewals.load(Ordering::Relaxed), 2);
+    rig.pass(TTL).await;
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn a_slow_engine_is_asked_once_per_quarter_of_a_ttl_at_most() {
+    for renewals_take in [TTL / 5, TTL * 3 / 10, TTL * 55 / 100] {
+        let rig = slow_rig(renewals_take);
+        let guard = rig.client.mutex("x").unwrap().acquire().await.unwrap();
+        rig.pass(TTL * 12).await;
+        assert!(guard.is_valid(), "{renewals_take:?}");
+        let renewals = rig.engine.renewals.load(Ordering::Relaxed);
+        assert!((24..=48).contains(&renewals), "{renewals} where each takes {renewals_take:?}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram as StdDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
@@ -100,6 +101,7 @@ impl Embedded {
             folder: self.folder.clone(),
             line: Mutex::default(),
             lock: Mutex::default(),
+            waiter: Arc::default(),
         })
     }
 }
@@ -153,6 +155,8 @@ struct Bare {
     /// The two ends that a process in the line has.
     line: Mutex<Option<Arc<Ends>>>,
     lock: Mutex<Option<File>>,
+    /// The thread that is about to wait for the lock, or does: its folder below `/proc`.
+    waiter: Arc<Mutex<Option<PathBuf>>>,
 }
 
 struct Database {
@@ -236,10 +240,30 @@ impl RawClient for Bare {
 
     async fn hold(&self) -> Result<()> {
         let file = File::options().create(true).append(true).open(self.folder.join("hold.lock"))?;
-        let file =
-            tokio::task::spawn_blocking(move || flock(&file, FlockOperation::LockExclusive).map(|()| file));
+        let waiter = Arc::clone(&self.waiter);
+        let file = tokio::task::spawn_blocking(move || -> Result<File> {
+            let thread = fs::read_link("/proc/thread-self").context("cannot tell which thread this is")?;
+            *waiter.lock() = Some(Path::new("/proc").join(thread));
+            let locked = flock(&file, FlockOperation::LockExclusive);
+            *waiter.lock() = None;
+            locked?;
+            Ok(file)
+        });
         *self.lock.lock() = Some(file.await??);
         Ok(())
+    }
+
+    async fn until_waiting(&self) -> Result<()> {
+        loop {
+            let thread = self.waiter.lock().clone();
+            // Between telling its name and the end of flock(2), it sleeps nowhere else.
+            if let Some(thread) = thread
+                && sleeps(&fs::read_to_string(thread.join("stat"))?)
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     async fn let_go(&self) -> Result<()> {
@@ -283,6 +307,12 @@ impl RawClient for Bare {
     }
 }
 
+/// Whether a thread sleeps, by its line in `/proc`: the state follows its name in brackets, in which
+/// there may be brackets.
+fn sleeps(stat: &str) -> bool {
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+}
+
 /// How a process in the line is told, and whom it tells.
 struct Ends {
     mine: UnixDatagram,
@@ -313,6 +343,32 @@ mod tests {
         assert_eq!((place.folder.to_str(), place.synced), (Some("/a b/c?"), false));
         assert_eq!(place.with_sync(), "file:/a b/c%3F?ttl=2s&sync=full");
         assert!(Place::of_url(&place.with_sync()).unwrap().synced);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_lock_is_known_to() {
+        let home = tempfile::tempdir().unwrap();
+        let raw = open(&format!("file:{}", home.path().display())).unwrap();
+        let (holder, waiter) = (raw.client().await.unwrap(), raw.client().await.unwrap());
+        holder.hold().await.unwrap();
+        let soon = Duration::from_millis(50);
+        assert!(tokio::time::timeout(soon, waiter.until_waiting()).await.is_err(), "nobody waits yet");
+        let waiting = tokio::spawn({
+            let waiter = Arc::clone(&waiter);
+            async move { waiter.hold().await }
+        });
+        waiter.until_waiting().await.unwrap();
+        assert!(!waiting.is_finished());
+        holder.let_go().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(tokio::time::timeout(soon, waiter.until_waiting()).await.is_err(), "it has it by now");
+    }
+
+    #[test]
+    fn a_thread_sleeps_whatever_it_is_called() {
+        assert!(sleeps("12 (tokio-rt) S 1 2"));
+        assert!(sleeps("12 (a) R (b) S 1 2"));
+        assert!(!sleeps("12 (S) R 1 2"));
     }
 
     #[tokio::test]

@@ -87,6 +87,10 @@ impl RawClient for Bare {
         bail!("no holder in this process can be killed alone")
     }
 
+    async fn until_waiting(&self) -> Result<()> {
+        bail!("nobody waits for a holder in this process")
+    }
+
     async fn let_go(&self) -> Result<()> {
         Ok(())
     }

@@ -89,6 +89,9 @@ pub trait RawClient: Send + Sync {
     /// Waits for a lock that the death of its holder frees, and keeps it until [`Self::let_go`].
     async fn hold(&self) -> Result<()>;
 
+    /// Returns once [`Self::hold`] is known to wait: what it does before that is no part of its time.
+    async fn until_waiting(&self) -> Result<()>;
+
     /// Gives back what [`Self::hold`] took.
     async fn let_go(&self) -> Result<()>;
 

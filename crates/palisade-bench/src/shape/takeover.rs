@@ -70,6 +70,8 @@ async fn bare(target: &Target, raw: &Arc<dyn RawClient>) -> Result<f64> {
             anyhow::Ok(had)
         }
     });
+    // As ours does: to start, to open and to fall asleep are no part of the time.
+    bounded("the bare one to wait", raw.until_waiting()).await?;
     let killed = now();
     holder.kill()?;
     let had = bounded("the next one to hold", async { waiting.await? }).await?;

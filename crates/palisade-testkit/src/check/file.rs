@@ -63,11 +63,36 @@ impl std::error::Error for FileError {}
 /// assert_eq!(verdict.to_string(), "linearizable");
 /// ```
 ///
+/// A history in which nothing that the model knows was answered for certain shows nothing, and is
+/// undecided.
+///
 /// # Errors
 /// If the text is no history, or has nothing in it that the model knows.
 pub fn check_file(text: &str, model: ModelKind, budget: Budget) -> Result<FileVerdict, FileError> {
+    known_format(text).map_err(FileError::NoHistory)?;
     let (history, format) = History::read(text).map_err(FileError::NoHistory)?;
     check(&history, format, model, budget).map_err(FileError::WrongModel)
+}
+
+/// The version of our own format.
+const FORMAT: u64 = 1;
+
+/// Refuses a history of ours in a format that came later, before its lines are held to this one:
+/// they might mean something else.
+fn known_format(text: &str) -> Result<(), String> {
+    if Format::of(text) != Some(Format::Own) {
+        return Ok(());
+    }
+    let begins = text.lines().enumerate().filter(|(_, line)| line.contains(r#""begin""#));
+    for (number, line) in begins {
+        // Whether a line is an event at all is found out when the history is read.
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        if event["event"] == "begin" && event["format"] != FORMAT {
+            let format = &event["format"];
+            return Err(format!("line {}: its format is {format}; only {FORMAT} is known here", number + 1));
+        }
+    }
+    Ok(())
 }
 
 fn check(history: &History, format: Format, model: ModelKind, budget: Budget) -> Result<FileVerdict, String> {
@@ -76,6 +101,7 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
     let apart = super::without_one_fence(history);
     let mut verdict =
         FileVerdict { model, format, keys: 0, ops: 0, violated: Vec::new(), undecided: Vec::new() };
+    let mut certain = 0;
     for (key, ops) in history.by_key() {
         let ops: Vec<&Op> = ops.into_iter().filter(|op| model.knows(&op.call)).collect();
         let other_kind = |op: &&Op| matches!(op.call, Call::Acquire { mode } if !model.has_mode(mode));
@@ -89,6 +115,7 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
         let (steps, searched) = subject.judge(model, budget)?;
         verdict.keys += 1;
         verdict.ops += steps;
+        certain += ops.iter().filter(|op| !op.had_no_effect() && !op.is_unknown()).count();
         match searched.outcome {
             Outcome::Linearizable => {}
             Outcome::Violated(part) => verdict.violated.push((key.to_string(), part)),
@@ -97,6 +124,13 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
     }
     if verdict.keys == 0 {
         return Err(format!("the history has no operation that the model {model} knows"));
+    }
+    // Any order explains what nobody was told of.
+    if verdict.ops == 0 || certain == 0 {
+        let why = format!(
+            "the history shows nothing: all that the model {model} knows in it failed or was never answered"
+        );
+        verdict.undecided.push((String::new(), why));
     }
     Ok(verdict)
 }

@@ -6,6 +6,7 @@
 //! | `belief` | two who exclude each other and both believe that they hold (I2, I5) |
 //! | `fenced` | a stale write accepted, an acknowledged one overwritten unseen or not read (I3) |
 //! | `lost` | an acknowledged addition that is missing at the end |
+//! | `stolen` | a hold that somebody other than its owner ended (I4) |
 //! | `progress` | somebody waits, nobody holds, nothing disturbs, and nothing happens (I6) |
 //! | `linear` | answers that no order of the operations explains |
 //!
@@ -71,7 +72,7 @@ const DATA: &str = "#data";
 
 /// Whether two grants cannot be held at one time. That there are too many slots at once is no matter
 /// of two.
-fn excludes(one: &Hold, other: &Hold) -> bool {
+pub(crate) fn excludes(one: &Hold, other: &Hold) -> bool {
     match (one.mode, other.mode) {
         (HoldMode::Shared, HoldMode::Shared) => false,
         (HoldMode::Slot(_), HoldMode::Slot(_)) => one.slot.is_some() && one.slot == other.slot,

@@ -4,8 +4,8 @@ use std::time::Duration;
 use super::plan::{Fault, Plan};
 use super::world::World;
 use crate::check::linear::Budget;
-use crate::check::{Bounds, Violation, all};
-use crate::history::{Ended, Event, History, Hold, HoldMode, Nanos, OpId};
+use crate::check::{Bounds, Violation, all, excludes};
+use crate::history::{Ended, Event, History, Hold, Nanos, OpId};
 
 /// What a simulation showed that must never be: by the checkers that judge real servers too, and
 /// one that needs to know who stood still when.
@@ -49,7 +49,8 @@ fn told_in_time(history: &History, told: &Told<'_>) -> Vec<Violation> {
     let holds = history.holds();
     for (at, first) in holds.iter().enumerate().filter(|(_, hold)| hold.ended == Ended::Deadline) {
         let mut later = holds[at + 1..].iter();
-        let next = later.find(|second| second.from > first.until && excludes(first, second));
+        let rivals = |second: &&Hold| second.key == first.key && excludes(first, second);
+        let next = later.find(|second| second.from > first.until && rivals(second));
         // One that died may have been renewed once more since it was last looked at.
         let died = |by: Nanos| history.deaths.get(&first.process).is_some_and(|at| *at <= by);
         if let Some(second) = next.filter(|second| !told.by(first, second.from) && !died(second.from)) {
@@ -58,15 +59,6 @@ fn told_in_time(history: &History, told: &Told<'_>) -> Vec<Violation> {
         }
     }
     found
-}
-
-fn excludes(a: &Hold, b: &Hold) -> bool {
-    let apart = match (a.mode, b.mode) {
-        (HoldMode::Shared, HoldMode::Shared) => false,
-        (HoldMode::Slot(_), HoldMode::Slot(_)) => a.slot == b.slot,
-        _ => true,
-    };
-    apart && a.key == b.key
 }
 
 /// Who was told what, and when each process stood still, so that it could not be told anything.

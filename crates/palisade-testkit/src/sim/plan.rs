@@ -131,7 +131,7 @@ pub enum End {
 pub struct Cancel {
     /// Which.
     pub phase: Phase,
-    /// After how many polls.
+    /// After how many polls; plans of seeds have 0 to 7.
     pub polls: usize,
 }
 
@@ -237,7 +237,8 @@ pub enum Fate {
         /// Whether the sender learns nothing of it.
         silent: bool,
     },
-    /// What was asked for is done once more, a while later.
+    /// What was asked for is done once more, a while later; but not what the contract says to do
+    /// once only, such as a write.
     Twice {
         /// How much later.
         after: Duration,
@@ -306,6 +307,16 @@ impl Plan {
         let messages = self.faults.iter().any(|fault| matches!(fault, Fault::Message { .. }));
         let least = if messages { self.ttl * Self::LENGTH } else { Duration::ZERO };
         self.faults.iter().map(Fault::over).max().unwrap_or_default().max(least)
+    }
+
+    /// The longest that a request can be on its way, all its fates taken together, and be repeated.
+    pub(super) fn latest(&self) -> Duration {
+        let delays = self.faults.iter().map(|fault| match *fault {
+            Fault::Slow { by, .. }
+            | Fault::Message { fate: Fate::RequestLate { by } | Fate::Twice { after: by }, .. } => by,
+            _ => Duration::ZERO,
+        });
+        delays.sum::<Duration>() + self.ttl
     }
 
     /// The longest that all steps together can take once nothing disturbs them any more.

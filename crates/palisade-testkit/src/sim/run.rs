@@ -52,6 +52,7 @@ pub fn simulate(plan: &Plan, bug: Option<Bug>, traced: bool) -> Run {
         world,
         store,
         bug,
+        on_lines: BTreeSet::new(),
         processes: Vec::new(),
         happenings: 0,
     };
@@ -68,6 +69,8 @@ pub(super) struct Simulation {
     pub(super) world: World,
     store: Store,
     bug: Option<Bug>,
+    /// The faults that cut lines or slow them down, while they do.
+    pub(super) on_lines: BTreeSet<usize>,
     /// On which node each process is, by its number.
     processes: Vec<usize>,
     happenings: u64,
@@ -125,7 +128,7 @@ impl Simulation {
     /// What nobody holds any more must be gone: from the server, and from the clients.
     fn nothing_is_left(&mut self) {
         self.pass(Duration::from_secs(5), |_| false);
-        self.audit("although all guards are gone");
+        self.audit(false, "although all guards are gone");
         for node in &mut self.nodes {
             node.close(&self.world);
         }
@@ -136,21 +139,35 @@ impl Simulation {
             let what = format!("30 s after all clients were closed, tasks per node still run: {tasks:?}");
             self.world.violated("leak", "", Vec::new(), what);
         }
-        self.audit("although all clients are closed");
-        self.pass(self.plan.ttl, |_| false);
+        self.audit(false, "although all clients are closed");
+        // What a node sent before it crashed may still be on its way, and lives for a TTL from then on.
+        if !self.pass(self.plan.latest(), |simulation| !simulation.world.with(|state| state.has_requests())) {
+            let what =
+                format!("{:?} after all clients were closed, requests are on their way", self.plan.latest());
+            self.world.violated("leak", "", Vec::new(), what);
+        }
+        self.pass(self.plan.ttl + Duration::from_nanos(1), |_| false);
+        self.audit(true, "although the last TTL is over");
         self.read_sets();
     }
 
-    /// Claims of nodes that live; those of crashed ones end with their TTL.
-    fn audit(&mut self, why: &str) {
+    /// No claim of a node that lives may be there, nor in the end any other: those of crashed ones
+    /// end with their TTL.
+    fn audit(&mut self, in_the_end: bool, why: &str) {
         let engine = self.store.connect();
         let look = engine.inspect(&Selector::resources(""), &Page::default()).now_or_never();
-        let Some(Ok(seen)) = look else { return };
+        let seen = match look {
+            Some(Ok(seen)) if seen.next.is_none() => seen,
+            other => {
+                let what = format!("the server could not be looked at: {other:?}");
+                return self.world.violated("audit", "", Vec::new(), what);
+            }
+        };
         let alive: BTreeSet<String> = self.nodes.iter().map(Node::label).collect();
         for view in &seen.resources {
             for claim in view.holders.iter().chain(&view.waiters) {
                 let label = claim.owner.label.clone().unwrap_or_default();
-                if alive.contains(&label) {
+                if in_the_end || alive.contains(&label) {
                     let state = if claim.token.is_some() { "holds" } else { "waits" };
                     let what = format!("a claim of node {label} still {state} {why}");
                     self.world.violated("leak", view.resource.as_str(), Vec::new(), what);
@@ -172,9 +189,15 @@ impl Simulation {
         for set in sets {
             let Ok(name) = Name::new(set.clone()) else { continue };
             let op = self.world.ask(process, &set, Call::Read);
-            if let Some(Ok(Reading::Fresh(entry))) = engine.read(&name, None).now_or_never() {
-                let value = entry.value.map(|value| String::from_utf8_lossy(&value).into_owned());
-                self.world.answer(op, Answer::Value { value, version: None });
+            match engine.read(&name, None).now_or_never() {
+                Some(Ok(Reading::Fresh(entry))) => {
+                    let value = entry.value.map(|value| String::from_utf8_lossy(&value).into_owned());
+                    self.world.answer(op, Answer::Value { value, version: None });
+                }
+                other => {
+                    let what = format!("it could not be read in the end: {other:?}");
+                    self.world.violated("audit", &set, vec![op], what);
+                }
             }
         }
     }

@@ -1,7 +1,6 @@
-use std::time::Duration;
-
 use super::plan::{Fault, Way};
 use super::run::Simulation;
+use super::world::{Link, NodeId};
 use crate::history::{Event, FaultKind};
 
 /// How faults strike, and how they are healed.
@@ -18,16 +17,10 @@ impl Simulation {
                 }
             }
             Fault::Leave { .. } => self.nodes[node].close(&self.world),
-            Fault::Cut { way, silent, .. } => self.world.with(|state| {
-                let link = &mut state.links[node];
-                if way != Way::Back {
-                    link.no_requests = Some(silent);
-                }
-                if way != Way::There {
-                    link.no_answers = Some(silent);
-                }
-            }),
-            Fault::Slow { by, .. } => self.world.with(|state| state.links[node].slow = by),
+            Fault::Cut { .. } | Fault::Slow { .. } => {
+                self.on_lines.insert(number);
+                self.relink(node);
+            }
             Fault::Message { .. } => {}
         }
     }
@@ -53,12 +46,23 @@ impl Simulation {
             }
             Fault::Crash { .. } if !self.nodes[node].is_alive() => self.start(node),
             Fault::Crash { .. } | Fault::Message { .. } => {}
-            Fault::Cut { .. } => self.world.with(|state| {
-                state.links[node].no_requests = None;
-                state.links[node].no_answers = None;
-            }),
-            Fault::Slow { .. } => self.world.with(|state| state.links[node].slow = Duration::ZERO),
+            Fault::Cut { .. } | Fault::Slow { .. } => {
+                self.on_lines.remove(&number);
+                self.relink(node);
+            }
         }
+    }
+
+    /// Sets a node's line to what all faults that strike it now make of it: one that is over does
+    /// not heal another that goes on.
+    fn relink(&self, node: NodeId) {
+        let mut link = Link::default();
+        for fault in self.on_lines.iter().map(|number| self.plan.faults[*number]) {
+            if fault.node() == node {
+                link.suffers(fault);
+            }
+        }
+        self.world.with(|state| state.links[node] = link);
     }
 
     fn record_fault(&self, number: usize, fault: Fault) {
@@ -73,5 +77,24 @@ impl Simulation {
             let (at, fault) = (state.now(), number as u64);
             state.record(Event::Fault { fault, at, kind, target, process: None });
         });
+    }
+}
+
+impl Link {
+    /// Of two cuts, a silent one keeps everything silent; of two that make it slow, the slower counts.
+    fn suffers(&mut self, fault: Fault) {
+        match fault {
+            Fault::Cut { way, silent, .. } => {
+                let cut = |before: Option<bool>| Some(silent || before == Some(true));
+                if way != Way::Back {
+                    self.no_requests = cut(self.no_requests);
+                }
+                if way != Way::There {
+                    self.no_answers = cut(self.no_answers);
+                }
+            }
+            Fault::Slow { by, .. } => self.slow = self.slow.max(by),
+            _ => {}
+        }
     }
 }

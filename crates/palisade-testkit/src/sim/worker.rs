@@ -111,6 +111,11 @@ impl Worker {
             _ => self.hold(step, held.guard(), &seen).await,
         }
         self.look(held.guard(), &seen);
+        if !seen.valid.load(Ordering::Relaxed) {
+            // Who was told that it is lost gives it back after that, not at the very same moment: on
+            // record, of two things that share a moment neither is the first.
+            self.rest(Duration::from_micros(1)).await;
+        }
         drop(watch);
         self.give_back(step, held, op, &key).await;
         true

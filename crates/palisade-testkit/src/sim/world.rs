@@ -214,6 +214,11 @@ impl State {
         self.agenda.remove(&place);
     }
 
+    /// Whether requests are on their way.
+    pub(super) fn has_requests(&self) -> bool {
+        self.agenda.values().any(|happening| matches!(happening, Happening::Arrive(_)))
+    }
+
     /// How long a broken line goes unnoticed by who waits at its end.
     pub(super) fn keep_alive(&self) -> Duration {
         self.plan.call_timeout

@@ -47,6 +47,8 @@ struct Entry {
     /// While it is being renewed: when no answer counts as a failed try.
     renew_at: BootInstant,
     renewing: bool,
+    /// When the last renewal was sent.
+    sent: BootInstant,
     /// When the last renewal that reached the engine was sent.
     renewed: BootInstant,
     /// The last renewal did not reach the engine.
@@ -117,6 +119,7 @@ impl Book {
             deadline,
             renew_at,
             renewing: false,
+            sent: now,
             renewed: now,
             unreachable: false,
             look_at: now,
@@ -247,7 +250,8 @@ impl Book {
         }
         let has_time = entry.deadline > now + ttl / 3;
         if state.renewing && has_time && !unanswered {
-            // Rides with the next call, once this one is back: a slow engine gets fewer calls.
+            // Rides with the next call, once this one is back, so that a slow engine does not get a
+            // call for each of many guards.
             if entry.renew_at <= now {
                 self.update(id, |entry| entry.renew_at = now + ttl / 24);
             }
@@ -256,7 +260,8 @@ impl Book {
                 .push(entry.hold.as_ref().map_or_else(|| Arc::clone(&entry.claim), |hold| hold.claim()));
             self.update(id, |entry| {
                 entry.renewing = true;
-                entry.renew_at = now + ttl / 4;
+                entry.sent = now;
+                entry.renew_at = entry.retry_at();
             });
         }
     }
@@ -288,9 +293,14 @@ impl Book {
                     }
                     entry.deadline = entry.deadline.max(deadline);
                     entry.renewed = entry.renewed.max(sent);
-                    entry.renew_at = entry.renewed + renewal_interval(entry.claim.ttl);
-                    entry.renewing = false;
                     entry.unreachable = false;
+                    // A later one that is still under way counts on, and needs no other beside it.
+                    entry.renewing &= entry.sent > entry.renewed;
+                    entry.renew_at = if entry.renewing {
+                        entry.retry_at()
+                    } else {
+                        entry.renewed + renewal_interval(entry.claim.ttl)
+                    };
                 });
                 None
             }
@@ -299,7 +309,7 @@ impl Book {
     }
 
     /// A renewal did not reach the engine: try again soon, long before the deadline. Returns whether
-    /// that is news: a later one may have reached it meanwhile.
+    /// that is news: the claim may be gone, and a later renewal under way or back already.
     pub(super) fn renewal_failed(
         &mut self,
         claim: ClaimId,
@@ -307,7 +317,8 @@ impl Book {
         sent: BootInstant,
         now: BootInstant,
     ) -> bool {
-        if self.entries.get(&claim).is_some_and(|entry| entry.renewed > sent) {
+        // A later one was also sent later, so that this covers one that reached the engine.
+        if self.entries.get(&claim).is_none_or(|entry| entry.sent > sent) {
             return false;
         }
         self.update(claim, |entry| {
@@ -337,6 +348,16 @@ impl Entry {
     fn schedule(&mut self) {
         let ends = self.hold.as_ref().map_or(BootInstant::FAR_FUTURE, |hold| hold.ends);
         self.look_at = self.renew_at.min(self.deadline).min(ends);
+    }
+
+    /// When a renewal that was sent counts as a failed try if there is no answer yet.
+    ///
+    /// A quarter of the TTL leaves room for two such before the deadline. With more than about half of
+    /// the TTL left there is no hurry, and an engine that takes its time is not asked twice; it is a
+    /// little more than half so that those that rode along with older ones go with them again.
+    fn retry_at(&self) -> BootInstant {
+        let ttl = self.claim.ttl.as_duration();
+        (self.sent + ttl / 4).max(self.deadline.saturating_sub(ttl * 7 / 12))
     }
 
     fn lost_at(&self, now: BootInstant, paused: bool) -> Option<LostReason> {

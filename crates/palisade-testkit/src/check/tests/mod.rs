@@ -2,6 +2,7 @@
 //! what is clean.
 
 mod brute;
+mod file;
 mod labels;
 mod linear;
 mod locks;
