@@ -313,7 +313,7 @@ waiters are served in time, nothing is left. The engine is used in a namespace o
 
   palisade verify --engine local:file --for 2m      an engine of its own, gone afterwards
   palisade verify --engine file:/var/lib/palisade   your own
-  palisade verify --check history.jsonl --model fenced-mutex
+  palisade verify --check history.jsonl             a saved history, again
 
 Exit codes: 0 nothing violated and nothing undecided, 1 violated, 2 undecided.";
 
@@ -348,12 +348,12 @@ pub(crate) struct Verify {
     #[arg(
         long,
         value_name = "FILE",
-        requires = "model",
         conflicts_with_all = ["workload", "faults", "seed", "ttl", "registers", "report"]
     )]
     pub(crate) check: Option<PathBuf>,
     /// What the history should be one of: register, kv, mutex, owner-mutex, fenced-mutex, rw, permits
-    /// (permits=N where the history does not say how many), versioned
+    /// (permits=N where the history does not say how many), versioned. Palisade's own need none: then
+    /// every checker looks at it
     #[arg(long, value_name = "MODEL", requires = "check")]
     pub(crate) model: Option<String>,
     #[command(flatten)]

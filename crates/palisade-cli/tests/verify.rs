@@ -47,6 +47,9 @@ fn a_run_tells_programs_and_people_what_it_saw() {
         assert_eq!(again.status.code(), Some(0), "{model}: {}{}", stdout(&again), stderr(&again));
         assert!(stdout(&again).contains("linearizable"), "{}", stdout(&again));
     }
+    let everything = sandbox.run(["verify", "--check", recorded.to_str().unwrap()]);
+    assert_eq!(everything.status.code(), Some(0), "{}{}", stdout(&everything), stderr(&everything));
+    assert!(stdout(&everything).contains("nothing was violated"), "{}", stdout(&everything));
     // The engine is the user's own: nothing may be left in it.
     assert_eq!(stdout(&sandbox.run(["ls"])), "");
 }
@@ -73,6 +76,7 @@ fn a_worker_that_a_stranger_kills_is_not_held_against_the_engine() {
 #[test]
 fn what_cannot_be_done_is_refused_with_the_reason() {
     let sandbox = Sandbox::new();
+    let jepsen = history("jepsen-etcd/etcd_002.log");
     let cases: &[(&[&str], &str)] = &[
         (&["--faults", "cut"], "no network"),
         (&["--faults", "restart"], "no server"),
@@ -94,7 +98,7 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
         (&["--demand", "bogus"], "bogus"),
         (&["--report", "/proc/nowhere"], "/proc/nowhere"),
         (&["--check", "x", "--model", "mutex", "--seed", "1"], "--seed"),
-        (&["--check", "x"], "--model"),
+        (&["--check", &jepsen], "model"),
         (&["--check", "x", "--model", "chess"], "fenced-mutex"),
     ];
     for (arguments, expected) in cases {

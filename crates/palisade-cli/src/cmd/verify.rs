@@ -13,8 +13,8 @@ use crate::trial::{engine, failure, helper, tell, until_signalled};
 
 /// Tries an engine under faults, or checks a saved history.
 pub(crate) async fn verify(global: &Global, args: &Verify) -> Outcome {
-    if let (Some(file), Some(model)) = (&args.check, &args.model) {
-        return verify_check(file, model);
+    if let Some(file) = &args.check {
+        return verify_check(file, args.model.as_deref(), args.format.json);
     }
     let settings = settings(global, args)?;
     let outcome = until_signalled(run(&settings, &progress_line(settings.duration))).await;

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -76,7 +77,43 @@ pub struct Findings {
     pub holds: Spread,
 }
 
+impl fmt::Display for Findings {
+    /// The verdict, and some of what led to it, a line each.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for violation in &self.violations {
+            *counts.entry(violation.checker).or_default() += 1;
+        }
+        match (self.violations.len(), self.undecided.len()) {
+            (0, 0) => writeln!(f, "nothing was violated")?,
+            (0, _) => writeln!(f, "undecided")?,
+            (count, _) => {
+                let by_checker: Vec<String> =
+                    counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+                writeln!(f, "{count} violations: {}", by_checker.join(", "))?;
+            }
+        }
+        let mut shown: HashMap<&str, usize> = HashMap::new();
+        for violation in &self.violations {
+            let count = shown.entry(violation.checker).or_default();
+            *count += 1;
+            if *count <= Self::SHOWN {
+                let key = if violation.key.is_empty() { "-" } else { &violation.key };
+                writeln!(f, "  {} {key}: {}", violation.checker, violation.what)?;
+            }
+        }
+        for undecided in self.undecided.iter().take(Self::SHOWN) {
+            let key = if undecided.key.is_empty() { "-" } else { &undecided.key };
+            writeln!(f, "  undecided: {} {key}: {}", undecided.checker, undecided.why)?;
+        }
+        Ok(())
+    }
+}
+
 impl Findings {
+    /// How many violations of each checker are printed.
+    const SHOWN: usize = 3;
+
     /// Whether nothing is wrong and nothing undecided.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.undecided.is_empty()

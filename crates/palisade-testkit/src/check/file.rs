@@ -1,11 +1,11 @@
 //! Checks of saved histories.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::ModelKind;
 use super::kind::Subject;
 use super::linear::{Budget, Outcome, Part};
+use super::{Bounds, Findings, ModelKind};
 use crate::history::{Call, Format, History, Hold, Op};
 
 /// What came of checking a file.
@@ -17,6 +17,8 @@ pub struct FileVerdict {
     pub format: Format,
     /// How many keys were checked.
     pub keys: usize,
+    /// Keys of other kinds, which were not looked at.
+    pub others: Vec<String>,
     /// How many operations had a place in the order.
     pub ops: usize,
     /// What is wrong, by key.
@@ -74,6 +76,22 @@ pub fn check_file(text: &str, model: ModelKind, budget: Budget) -> Result<FileVe
     check(&history, format, model, budget).map_err(FileError::WrongModel)
 }
 
+/// Runs every checker over a history of ours.
+///
+/// # Errors
+/// If the text is no history that `palisade verify` recorded.
+pub fn check_everything(text: &str, budget: Budget) -> Result<Findings, FileError> {
+    known_format(text).map_err(FileError::NoHistory)?;
+    let (history, format) = History::read(text).map_err(FileError::NoHistory)?;
+    let Some(begin) = history.begin.as_ref().filter(|_| format == Format::Own) else {
+        let why = "a history that palisade verify did not record has to be held to a model";
+        return Err(FileError::WrongModel(why.to_owned()));
+    };
+    // As the run itself was held to; which order its engine promised is not on record.
+    let progress = Duration::from_millis(begin.ttl_ms) + Duration::from_secs(1);
+    Ok(super::all(&history, &Bounds { progress, fifo: false, linear: budget }))
+}
+
 /// The version of our own format.
 const FORMAT: u64 = 1;
 
@@ -99,13 +117,21 @@ fn check(history: &History, format: Format, model: ModelKind, budget: Budget) ->
     let started = Instant::now();
     let holds = if format == Format::Own { history.holds() } else { Vec::new() };
     let apart = super::without_one_fence(history);
-    let mut verdict =
-        FileVerdict { model, format, keys: 0, ops: 0, violated: Vec::new(), undecided: Vec::new() };
+    let mut verdict = FileVerdict {
+        model,
+        format,
+        keys: 0,
+        ops: 0,
+        others: Vec::new(),
+        violated: Vec::new(),
+        undecided: Vec::new(),
+    };
     let mut certain = 0;
     for (key, ops) in history.by_key() {
         let ops: Vec<&Op> = ops.into_iter().filter(|op| model.knows(&op.call)).collect();
         let other_kind = |op: &&Op| matches!(op.call, Call::Acquire { mode } if !model.has_mode(mode));
         if ops.is_empty() || (format == Format::Own && ops.iter().any(other_kind)) {
+            verdict.others.push(key.to_string());
             continue;
         }
         let holds: Vec<&Hold> = holds.iter().filter(|hold| hold.key == key).collect();

@@ -212,25 +212,7 @@ fn count(history: &History, kind: FaultKind) -> usize {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let findings = &self.findings;
-        match self.verdict() {
-            Verdict::Passed => writeln!(f, "nothing was violated")?,
-            Verdict::Violated => {
-                writeln!(f, "{} violations: {}", findings.violations.len(), self.by_checker())?;
-            }
-            Verdict::Undecided => writeln!(f, "undecided")?,
-        }
-        let mut shown: BTreeMap<&str, usize> = BTreeMap::new();
-        for violation in &findings.violations {
-            let count = shown.entry(violation.checker).or_default();
-            *count += 1;
-            if *count <= Self::SHOWN {
-                let key = if violation.key.is_empty() { "-" } else { &violation.key };
-                writeln!(f, "  {} {key}: {}", violation.checker, violation.what)?;
-            }
-        }
-        for undecided in &findings.undecided {
-            writeln!(f, "  undecided: {} {}: {}", undecided.checker, undecided.key, undecided.why)?;
-        }
+        write!(f, "{findings}")?;
         writeln!(
             f,
             "{} operations checked on {}, {:.0} a second; {} grants; {} stale writes refused, {} updates lost",
@@ -255,20 +237,5 @@ impl fmt::Display for Outcome {
             )?;
         }
         write!(f, "again: {}", self.command)
-    }
-}
-
-impl Outcome {
-    /// How many violations of each checker are printed; the report has all.
-    const SHOWN: usize = 3;
-
-    fn by_checker(&self) -> String {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for violation in &self.findings.violations {
-            *counts.entry(violation.checker).or_default() += 1;
-        }
-        let counts: Vec<String> =
-            counts.iter().map(|(checker, count)| format!("{count} {checker}")).collect();
-        counts.join(", ")
     }
 }
