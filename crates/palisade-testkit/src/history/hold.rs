@@ -95,9 +95,10 @@ impl History {
         let from = op.end?;
         let nothing = Belief::default();
         let belief = self.beliefs.get(&op.id).unwrap_or(&nothing);
+        // Of two at the same moment the first counts: who was told gives back because of that.
         let ends = [
-            (release.map(|release| release.start), Ended::Released),
             (belief.lost_at, Ended::Lost),
+            (release.map(|release| release.start), Ended::Released),
             (self.deaths.get(&op.process).copied(), Ended::Died),
             (belief.deadline, Ended::Deadline),
         ];

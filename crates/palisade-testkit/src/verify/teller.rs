@@ -61,13 +61,15 @@ impl Teller {
         self.tell(Event::Return { op, at: now(), answer });
     }
 
-    /// Asks the guard whether it is valid, and tells if it is.
-    pub(super) fn valid(&self, hold: OpId, guard: &Guard) {
+    /// Asks the guard whether it is valid, and tells either way.
+    pub(super) fn ask(&self, hold: OpId, guard: &Guard) {
         // Read before the guard is asked: if it is valid then, it was valid now.
         let at = now();
         let until = guard.deadline().map(BootInstant::as_nanos);
         if guard.is_valid() {
             self.tell(Event::Valid { hold, at, until });
+        } else {
+            self.lost(hold, "no longer valid");
         }
     }
 

@@ -100,14 +100,14 @@ pub(super) async fn keep(at: &Station, hold: OpId, guard: &Held, time: Duration)
         tokio::select! {
             biased;
             reason = &mut lost => return at.teller.lost(hold, &reason.to_string()),
-            () = tokio::time::sleep_until(next) => at.teller.valid(hold, guard),
+            () = tokio::time::sleep_until(next) => at.teller.ask(hold, guard),
         }
     }
 }
 
 /// Releases, or drops as a program that returns early would, and records it.
 pub(super) async fn give_back(at: &Station, chance: &mut Chance, key: &str, hold: OpId, guard: Held) {
-    at.teller.valid(hold, &guard);
+    at.teller.ask(hold, &guard);
     if chance.one_in(8) {
         at.teller.call(key, Call::Release { hold: Some(hold) });
         return drop(guard);
