@@ -135,8 +135,8 @@ impl Outcome {
         let findings = &self.findings;
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let mut facts = vec![
-            fact("Operations", self.history.checked().to_string()),
-            fact("Operations per second", format!("{:.0}", self.ops_per_second())),
+            fact("Operations checked", self.history.checked().to_string()),
+            fact("Checked per second", format!("{:.0}", self.ops_per_second())),
             fact("Grants", findings.grants.to_string()),
             fact(
                 "Waiting that was judged",
