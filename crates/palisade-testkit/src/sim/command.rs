@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
-            println!("{HELP}");
+            say(HELP);
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
@@ -48,12 +48,18 @@ pub fn main() -> ExitCode {
     };
     match arguments.seed {
         Some(seed) if arguments.digest => {
-            println!("{:016x}", simulate(&Plan::new(seed), None, true).digest());
+            say(&format!("{:016x}", simulate(&Plan::new(seed), None, true).digest()));
             ExitCode::SUCCESS
         }
         Some(seed) => one(seed, arguments.trace),
         None => many(&arguments),
     }
+}
+
+/// Prints a line. A reader who left early wanted no more.
+fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
@@ -75,6 +81,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, S
             other => return Err(format!("unknown argument {other}")),
         }
     }
+    if arguments.seeds == 0 || arguments.threads == 0 {
+        return Err("at least one seed, on at least one thread".to_owned());
+    }
     Ok(Some(arguments))
 }
 
@@ -84,7 +93,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     let tally = run_seeds(arguments.from, arguments.seeds, arguments.threads, None, &tell);
     eprintln!("\r{}", summary(&tally, started.elapsed()));
     for (sort, count) in &tally.seen {
-        println!("{count:>9} {sort}");
+        say(&format!("{count:>9} {sort}"));
     }
     match tally.failed {
         None => ExitCode::SUCCESS,
@@ -110,15 +119,15 @@ fn one(seed: u64, trace: bool) -> ExitCode {
     let run = simulate(&plan, None, true);
     let Some(first) = run.violations.first() else {
         if trace {
-            println!("{plan:#?}\n{}", run.trace.join("\n"));
+            say(&format!("{plan:#?}\n{}", run.trace.join("\n")));
         }
-        println!("seed {seed}: right, {:.1?} simulated, {} happenings", run.time, run.happenings);
+        say(&format!("seed {seed}: right, {:.1?} simulated, {} happenings", run.time, run.happenings));
         return ExitCode::SUCCESS;
     };
     let small = shrink(&plan, first.checker, None, SHRINK_TRIES);
-    println!("seed {seed} shows a mistake. Shrunk, with what happens in it:\n");
-    println!("{}", show(&small, &simulate(&small, None, true)));
-    println!("To run it again: palisade-simulate --seed {seed}");
+    say(&format!("seed {seed} shows a mistake. Shrunk, with what happens in it:\n"));
+    say(&show(&small, &simulate(&small, None, true)));
+    say(&format!("To run it again: palisade-simulate --seed {seed}"));
     ExitCode::FAILURE
 }
 
