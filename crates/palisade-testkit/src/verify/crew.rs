@@ -111,7 +111,8 @@ impl Crew {
         let listening = tokio::spawn(listen(said, Arc::clone(&self.recorder)));
         let mut line = serde_json::to_string(&spec)?;
         line.push('\n');
-        orders.write_all(line.as_bytes()).await.context("a worker ended before it had its orders")?;
+        // A worker that is dead already is noticed with all others that end by themselves.
+        let _ = orders.write_all(line.as_bytes()).await;
         Ok(Member { process, body: Body::Process { child: Box::new(child), orders, listening }, links })
     }
 
