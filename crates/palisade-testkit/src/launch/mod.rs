@@ -116,6 +116,9 @@ const LOCAL: &[Local] = &[
 ///
 /// # Errors
 /// If there is no such engine, naming those there are, or it cannot be started.
+///
+/// # Cancel safety
+/// Safe: what was started by then ends with the future.
 pub async fn launch(url: &str, helper: &HelperProgram) -> Result<Box<dyn Target>> {
     let Some(local) = url.strip_prefix("local:") else {
         return given::target(url);

@@ -64,6 +64,10 @@ pub struct Progress {
 /// # Errors
 /// If it could not be tried: no such engine, a fault that cannot be done to it, a worker that
 /// cannot be started. What is wrong with the engine itself is in the [`Outcome`].
+///
+/// # Cancel safety
+/// Dropping the future kills the workers and ends what was launched; nothing is judged, and claims
+/// in an engine of the user's own end with their TTL.
 pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<Outcome> {
     if settings.duration < Duration::from_secs(1) {
         misuse!("a run lasts for at least a second");
