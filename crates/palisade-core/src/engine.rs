@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Change, Changed, Claim, ClaimId, Claimed, Condition, Evicted, Inspection, Name, Page, Profile, Raise,
-    Reading, Renewed, Result, Selector, Signals, Source, Waited, WatchStream, Withdrawn, Written,
+    BootInstant, Change, Changed, Claim, ClaimId, Claimed, Condition, Evicted, Inspection, Name, Page,
+    Profile, Raise, Reading, Renewed, Result, Selector, Signals, Source, Waited, WatchStream, Withdrawn,
+    Written,
 };
 
 /// The system that decides who holds what: eight verbs over claims, three over registers.
@@ -49,6 +50,16 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     ///   it, and sees to it that the command is gone by the deadline.
     fn lifeline(&self) -> Option<BorrowedFd<'_>>;
 
+    /// The latest moment at which the server behind this connection may have forgotten what it had
+    /// granted, on this machine's clock: its start, unless it kept its data. `None` if it never does.
+    ///
+    /// It is known before the first call over a new connection is answered. So whoever looks *after*
+    /// an answer knows whether the server that gave it remembers; a quorum discounts the vote of one
+    /// that may not.
+    fn forgot_at(&self) -> Option<BootInstant> {
+        None
+    }
+
     /// Asks for a resource.
     ///
     /// # Behaviour
@@ -71,6 +82,9 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// # Cancel safety
     /// Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that
     /// was asked for later wins, also over a claim that is still on its way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) for a claim that was withdrawn before it arrived.
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed>;
 
     /// Waits until a queued claim is granted.

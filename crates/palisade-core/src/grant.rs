@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -93,7 +94,7 @@ pub enum Changed {
     /// It is in force.
     Done,
     /// It was not made, because it could deadlock or cannot be undone safely.
-    Refused(&'static str),
+    Refused(Cow<'static, str>),
     /// The claim is no more.
     Gone(GoneReason),
 }

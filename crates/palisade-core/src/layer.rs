@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Change, Changed, Claim, ClaimId, Claimed, Condition, Engine, Evicted, Inspection, Name, Page, Profile,
-    Raise, Reading, Renewed, Result, Selector, Signals, Source, Waited, WatchStream, Withdrawn, Written,
+    BootInstant, Change, Changed, Claim, ClaimId, Claimed, Condition, Engine, Evicted, Inspection, Name,
+    Page, Profile, Raise, Reading, Renewed, Result, Selector, Signals, Source, Waited, WatchStream,
+    Withdrawn, Written,
 };
 
 /// An engine that is another engine with a few verbs changed: to count calls, to lose replies, to
@@ -33,6 +34,10 @@ pub trait Layer: Send + Sync + fmt::Debug + 'static {
 
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         self.inner().lifeline()
+    }
+
+    fn forgot_at(&self) -> Option<BootInstant> {
+        self.inner().forgot_at()
     }
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
@@ -106,6 +111,10 @@ impl<L: Layer> Engine for L {
 
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         Layer::lifeline(self)
+    }
+
+    fn forgot_at(&self) -> Option<BootInstant> {
+        Layer::forgot_at(self)
     }
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use palisade_core::{
-    Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Error, ErrorKind, Evicted,
-    Inspection, Name, Page, Profile, Raise, Reading, Renewed, Result, Selector, Signals, Source, Waited,
-    WatchStream, Withdrawn, Written,
+    BootInstant, Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Error, ErrorKind,
+    Evicted, Inspection, Name, Page, Profile, Raise, Reading, Renewed, Result, Selector, Signals, Source,
+    Waited, WatchStream, Withdrawn, Written,
 };
 use tracing::{Instrument, Span, debug, debug_span};
 
@@ -83,6 +83,10 @@ impl Engine for Supervised {
 
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         self.inner.lifeline()
+    }
+
+    fn forgot_at(&self) -> Option<BootInstant> {
+        self.inner.forgot_at()
     }
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {

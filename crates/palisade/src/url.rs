@@ -11,6 +11,8 @@ pub(crate) struct EngineUrl {
     pub(crate) scheme: String,
     /// Everything between the scheme and the options, percent-decoded.
     pub(crate) rest: String,
+    /// The same, as it was written: for addresses that have parts of their own to decode.
+    pub(crate) raw: String,
     options: Vec<(String, String)>,
 }
 
@@ -28,7 +30,12 @@ impl EngineUrl {
                 Ok((percent_decode(name)?, percent_decode(value)?))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: percent_decode(rest)?, options })
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            rest: percent_decode(rest)?,
+            raw: rest.to_owned(),
+            options,
+        })
     }
 
     /// Takes an option out; what is left at the end is unknown.
@@ -45,6 +52,17 @@ impl EngineUrl {
                 })
             })
             .transpose()
+    }
+
+    /// The address for people: without user, password and options.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn shown(&self) -> String {
+        match self.raw.strip_prefix("//") {
+            Some(rest) => {
+                format!("{}://{}", self.scheme, rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+            }
+            None => format!("{}:{}", self.scheme, self.raw),
+        }
     }
 
     /// Fails if an option was not taken.
@@ -69,7 +87,7 @@ pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-fn percent_decode(text: &str) -> Result<String> {
+pub(crate) fn percent_decode(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

@@ -132,7 +132,7 @@ impl Ledger {
                     let slots = rows.iter_mut().filter(|row| row.mode.slots().is_some());
                     slots.for_each(|row| row.mode = Mode::Slot { of });
                 }
-                ModeChange::Refused(why) => return Changed::Refused(why),
+                ModeChange::Refused(why) => return Changed::Refused(why.into()),
             },
         }
         self.promote(&claim.resource, now);

@@ -11,7 +11,7 @@ use palisade_core::{
 
 use super::engine::{Inner, RemoteEngine, unexpected};
 use super::link::Pace;
-use super::wire::{Answer, Ask, Hex, HowChanged, Key, known_refusal};
+use super::wire::{Answer, Ask, Hex, HowChanged, Key};
 
 #[async_trait]
 impl Engine for RemoteEngine {
@@ -67,7 +67,7 @@ impl Engine for RemoteEngine {
         let Answer::Changed(changed) = answered.answer else { return Err(unexpected()) };
         Ok(match changed {
             HowChanged::Done => Changed::Done,
-            HowChanged::Refused(why) => Changed::Refused(known_refusal(&why)),
+            HowChanged::Refused(why) => Changed::Refused(why.into()),
             HowChanged::Gone(reason) => {
                 self.0.notes.forget(claim.id);
                 Changed::Gone(reason.into())

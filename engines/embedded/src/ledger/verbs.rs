@@ -83,7 +83,7 @@ impl Ledger<'_> {
                         )?
                         .execute(params![namespace, resource, of])?;
                 }
-                ModeChange::Refused(why) => return Ok(Changed::Refused(why)),
+                ModeChange::Refused(why) => return Ok(Changed::Refused(why.into())),
             },
         }
         self.settle(namespace, resource, None)?;

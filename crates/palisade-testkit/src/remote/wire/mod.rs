@@ -16,7 +16,7 @@ pub(super) use self::claims::{Key, NewClaim};
 pub(super) use self::failure::Failure;
 pub(super) use self::hex::Hex;
 pub(super) use self::outcomes::{
-    Changing, Gone, HowChanged, HowClaimed, HowRenewed, HowWaited, HowWithdrawn, Stamp, known_refusal,
+    Changing, Gone, HowChanged, HowClaimed, HowRenewed, HowWaited, HowWithdrawn, Stamp,
 };
 pub(super) use self::registers::{Conditions, HowRead, HowWritten, Raising};
 pub(super) use self::views::{Paging, Resources, Selection, Told};

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use palisade_core::{
-    BootInstant, Busy, Change, Changed, ClaimView, Claimed, GoneReason, Grant, Mode, ModeChange, Place,
-    Renewed, Result, Token, Ttl, Waited, Withdrawn,
+    BootInstant, Busy, Change, Changed, ClaimView, Claimed, GoneReason, Grant, Place, Renewed, Result, Token,
+    Ttl, Waited, Withdrawn,
 };
 use serde::{Deserialize, Serialize};
 
@@ -192,21 +192,10 @@ impl From<Changed> for HowChanged {
     fn from(changed: Changed) -> Self {
         match changed {
             Changed::Done => Self::Done,
-            Changed::Refused(why) => Self::Refused(why.to_owned()),
+            Changed::Refused(why) => Self::Refused(why.into_owned()),
             Changed::Gone(reason) => Self::Gone(reason.into()),
         }
     }
-}
-
-/// The contract's own words for a refusal: its type holds no others.
-pub(in crate::remote) fn known_refusal(said: &str) -> &'static str {
-    const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 0 }];
-    let changes = MODES.iter().flat_map(|from| MODES.iter().map(|to| from.change_to(*to, true)));
-    let known = changes.filter_map(|change| match change {
-        ModeChange::Refused(why) => Some(why),
-        _ => None,
-    });
-    known.into_iter().find(|why| *why == said).unwrap_or("the server refuses this change")
 }
 
 /// A [`Renewed`].

@@ -1,3 +1,8 @@
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redlock")]
+mod redlock;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +20,8 @@ use crate::url::{EngineUrl, invalid};
 /// |---|---|
 /// | `file:/absolute/folder`, `file:relative` | embedded: all processes of this host, no server |
 /// | `memory:`, `memory:shared-name` | memory: this process |
+/// | `redis://host`, `rediss://…`, `redis+sentinel://a,b,c/service`, `redis+cluster://a,b` | Redis (feature `redis`) |
+/// | `redlock:redis://a,redis://b,redis://c` | a quorum over any engines (feature `redlock`) |
 ///
 /// Every URL takes the options `namespace`, `ttl` and `call-timeout`: `file:/x?namespace=jobs&ttl=5s`.
 ///
@@ -92,9 +99,7 @@ pub(crate) struct Opened {
 /// Opens the engine that `url` names. `namespace` is used unless the URL has one.
 pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
     let mut url = EngineUrl::parse(url).map_err(|error| with_engines(&error))?;
-    let row = ROWS.iter().find(|row| row.scheme == url.scheme).ok_or_else(|| {
-        with_engines(&invalid(format!("there is no engine for {:?} URLs", format!("{}:", url.scheme))))
-    })?;
+    let row = row(&url.scheme)?;
     let Some(opener) = &row.opener else {
         let feature = row.feature.unwrap_or(row.name);
         return Err(Error::new(
@@ -112,10 +117,17 @@ pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
     Ok(Opened { engine, ttl, call_timeout })
 }
 
+/// The engine whose URLs begin with `scheme`.
+fn row(scheme: &str) -> Result<&'static Row> {
+    ROWS.iter().find(|row| row.schemes.contains(&scheme)).ok_or_else(|| {
+        with_engines(&invalid(format!("there is no engine for {:?} URLs", format!("{scheme}:"))))
+    })
+}
+
 /// One engine of the table. Adding an engine is adding a row.
 struct Row {
     name: &'static str,
-    scheme: &'static str,
+    schemes: &'static [&'static str],
     example: &'static str,
     feature: Option<&'static str>,
     /// `None` if this build leaves the engine out.
@@ -134,7 +146,7 @@ struct Opener {
 const ROWS: &[Row] = &[
     Row {
         name: "embedded",
-        scheme: "file",
+        schemes: &["file"],
         example: "file:/absolute/folder",
         feature: Some("embedded"),
         #[cfg(feature = "embedded")]
@@ -147,7 +159,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "memory",
-        scheme: "memory",
+        schemes: &["memory"],
         example: "memory:shared-name",
         feature: None,
         opener: Some(Opener {
@@ -155,10 +167,51 @@ const ROWS: &[Row] = &[
             open: |url, namespace, _| future::ready(open_memory(url, namespace)).boxed(),
         }),
     },
+    Row {
+        name: "redis",
+        schemes: &["redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"],
+        example: "redis://host:6379",
+        feature: Some("redis"),
+        #[cfg(feature = "redis")]
+        opener: Some(Opener {
+            profile: palisade_redis::profile,
+            open: |url, namespace, limit| redis::open(url, namespace, limit).boxed(),
+        }),
+        #[cfg(not(feature = "redis"))]
+        opener: None,
+    },
+    Row {
+        name: "redlock",
+        schemes: &["redlock"],
+        example: "redlock:redis://a,redis://b,redis://c",
+        feature: Some("redlock"),
+        #[cfg(feature = "redlock")]
+        opener: Some(Opener {
+            profile: palisade_quorum::profile,
+            open: |url, namespace, _| redlock::open(url, namespace).boxed(),
+        }),
+        #[cfg(not(feature = "redlock"))]
+        opener: None,
+    },
 ];
 
 /// The options every URL takes.
 const COMMON: &str = "namespace, ttl, call-timeout";
+
+/// A secret that the URL does not hold, but says where to find.
+#[cfg(feature = "redis")]
+fn secret(url: &mut EngineUrl, name: &str) -> Result<Option<String>> {
+    if let Some(variable) = url.take(&format!("{name}-env")) {
+        let value = std::env::var(&variable);
+        return value
+            .map(Some)
+            .map_err(|_| invalid(format!("{name}-env names {variable}, which is not set")));
+    }
+    let Some(path) = url.take(&format!("{name}-file")) else { return Ok(None) };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| invalid(format!("{name}-file {path:?} cannot be read: {error}")))?;
+    Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
+}
 
 fn with_engines(error: &Error) -> Error {
     let known: Vec<String> = ROWS
