@@ -221,10 +221,12 @@ impl Inner {
         let mut lost = Vec::new();
         for some in held.chunks(if single { self.profile.batch } else { 1 }) {
             let call = self.scripts.held.call(some.len() * crate::keys::KEYS, |command| {
-                some.iter().for_each(|claim| self.layout.add_keys(command, &claim.resource));
-                some.iter().for_each(|claim| {
+                for claim in some {
+                    self.layout.add_keys(command, &claim.resource);
+                }
+                for claim in some {
                     command.arg(claim.id.to_string());
-                });
+                }
             });
             let Ok(value) = line.send(&call.by_text()).await else { return lost };
             let Ok(answers) = crate::reply::each(value, some.len()) else { return lost };
