@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_testkit::servers::{Persistence, RedisOptions, RedisServer};
+use palisade_testkit::servers::{ClusterSet, Persistence, RedisOptions, RedisServer, SentinelSet};
 
 /// Says how long a start took, for whoever runs this with `--nocapture`.
 async fn started(options: RedisOptions) -> RedisServer {
@@ -100,4 +100,52 @@ async fn what_is_wrong_is_said() {
     let problem = RedisServer::start(RedisOptions { args, ..RedisOptions::default() }).await.unwrap_err();
     let problem = format!("{problem:#}");
     assert!(problem.contains("ended with") && problem.contains("maxmemory-policy"), "{problem}");
+}
+
+#[tokio::test]
+async fn sentinels_fail_over_when_the_primary_is_killed_or_stopped_or_when_asked() {
+    let start = Instant::now();
+    let set = SentinelSet::start(RedisOptions::default()).await.unwrap();
+    println!("primary, replica and sentinels after {:?}", start.elapsed());
+    let first = set.primary().await.unwrap();
+    first.ask(&["SET", "kept", "yes"]).await.unwrap();
+    set.replicated().await.unwrap();
+
+    let start = Instant::now();
+    first.kill().await.unwrap();
+    let second = set.primary_after(first.address()).await.unwrap();
+    println!("a new primary {:?} after the old one was killed", start.elapsed());
+    assert_eq!(second.ask(&["GET", "kept"]).await.unwrap().text(), "yes");
+    first.start_again(false).await.unwrap();
+    set.settled().await.unwrap();
+
+    let start = Instant::now();
+    second.stop().unwrap();
+    set.primary_after(second.address()).await.unwrap();
+    println!("a new primary {:?} after the old one was stopped", start.elapsed());
+    second.go_on().unwrap();
+    set.settled().await.unwrap();
+
+    let start = Instant::now();
+    let third = set.fail_over().await.unwrap();
+    println!("a new primary {:?} after it was asked for", start.elapsed());
+    assert_eq!(third.address(), second.address());
+}
+
+#[tokio::test]
+async fn a_cluster_serves_all_slots_also_after_a_restart() {
+    let start = Instant::now();
+    let options = RedisOptions { persistence: Persistence::EveryWrite, ..RedisOptions::default() };
+    let set = ClusterSet::start(options).await.unwrap();
+    println!("cluster after {:?}", start.elapsed());
+    // The slot of foo is 12182: the last node's.
+    set.servers[2].ask(&["SET", "foo", "bar"]).await.unwrap();
+    let moved = set.servers[0].ask(&["GET", "foo"]).await.unwrap_err();
+    assert!(format!("{moved:#}").contains(&format!("MOVED 12182 {}", set.servers[2].address())), "{moved:#}");
+    set.servers[2].kill().await.unwrap();
+    let start = Instant::now();
+    set.servers[2].start_again(false).await.unwrap();
+    set.serves().await.unwrap();
+    println!("cluster again after {:?}", start.elapsed());
+    assert_eq!(set.servers[2].ask(&["GET", "foo"]).await.unwrap().text(), "bar");
 }

@@ -16,10 +16,14 @@
 //! ```
 
 mod clock;
+mod cluster;
 mod ports;
 mod process;
 mod redis;
 mod resp;
+mod sentinel;
 
+pub use self::cluster::ClusterSet;
 pub use self::redis::{Persistence, RedisOptions, RedisServer, TlsFiles};
 pub use self::resp::Reply;
+pub use self::sentinel::SentinelSet;

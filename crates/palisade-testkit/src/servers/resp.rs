@@ -41,6 +41,12 @@ impl Reply {
         let mut lines = self.text().lines().filter_map(|line| line.split_once(':'));
         lines.find(|(found, _)| *found == name).map(|(_, value)| value.trim_end())
     }
+
+    /// Whether a list of names, each followed by its value, has all these.
+    pub(super) fn has(&self, wanted: &[(&str, &str)]) -> bool {
+        let is = |pair: &[Self], (name, value): (&str, &str)| matches!(pair, [a, b] if a.text() == name && b.text() == value);
+        wanted.iter().all(|wanted| self.list().chunks(2).any(|pair| is(pair, *wanted)))
+    }
 }
 
 impl fmt::Display for Reply {
