@@ -25,6 +25,7 @@ async fn a_failover_that_loses_the_lock_leaves_the_old_holder_fenced_off() -> Re
     let replica =
         set.servers.iter().find(|server| server.address() != primary.address()).context("a replica")?;
     replica.stop()?;
+    primary.ask(&["CLIENT", "KILL", "TYPE", "replica"]).await?;
     let robbed = one.mutex("orders")?.acquire().await?;
     let late = register.fenced(&robbed).await?;
     let old = primary.address();
