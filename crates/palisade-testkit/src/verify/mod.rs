@@ -10,6 +10,7 @@
 mod closing;
 mod crew;
 mod nemesis;
+mod outage;
 mod outcome;
 mod planted;
 mod recorder;
