@@ -13,12 +13,13 @@ struct Shown {
     view: ClaimView,
     tokens: Vec<Token>,
     ends: Vec<Option<Duration>>,
+    in_line: bool,
 }
 
 /// Merges what nodes answered to the same question.
 ///
-/// Whom a majority lets hold holds. All others wait, also where a node lets them hold already: most
-/// of those who wait are known to one node only.
+/// Whom a majority lets hold holds. Whoever stands in line at some node waits, also where others let
+/// it hold already. A few votes and no place in line are a claim that comes or goes: it is not shown.
 pub(crate) fn merge(answers: Vec<Inspection>, page: &Page, majority: usize) -> Inspection {
     // Beyond the end of a node's page it may know more.
     let known_to = answers.iter().filter_map(|answer| answer.next.clone()).min();
@@ -30,11 +31,12 @@ pub(crate) fn merge(answers: Vec<Inspection>, page: &Page, majority: usize) -> I
     let mut resources: Vec<ResourceView> = names
         .into_iter()
         .filter(|(name, _)| known_to.as_ref().is_none_or(|last| name <= last))
+        .take(page.limit)
         .map(|(name, views)| resource(name, views, majority))
         .collect();
     let more = known_to.is_some() || all > page.limit;
-    resources.truncate(page.limit);
     let next = resources.last().filter(|_| more).map(|last| last.resource.clone());
+    resources.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty()));
     Inspection { resources, next }
 }
 
@@ -54,7 +56,7 @@ fn resource(name: Name, views: Vec<ResourceView>, majority: usize) -> ResourceVi
         let Some(claim) = shown.remove(&id) else { continue };
         if claim.tokens.len() >= majority {
             merged.holders.push(claim.holder(majority));
-        } else {
+        } else if claim.in_line {
             merged.waiters.push(ClaimView { token: None, slot: None, ..claim.view });
         }
     }
@@ -66,10 +68,11 @@ fn show(mut view: ClaimView, order: &mut Vec<ClaimId>, shown: &mut BTreeMap<Clai
     let (token, end) = (view.token, view.expires_in);
     let claim = shown.entry(view.claim).or_insert_with(|| {
         order.push(view.claim);
-        Shown { view, tokens: Vec::new(), ends: Vec::new() }
+        Shown { view, tokens: Vec::new(), ends: Vec::new(), in_line: false }
     });
     claim.tokens.extend(token);
     claim.ends.extend(token.map(|_| end));
+    claim.in_line |= token.is_none();
 }
 
 impl Shown {

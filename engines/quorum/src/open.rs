@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use palisade_core::{
-    Clock, ConnectionState, Drift, Engine, ErrorKind, GoneReason, Profile, Result, Signal, SystemClock, Ttl,
+    Clock, ConnectionState, Drift, ErrorKind, GoneReason, Profile, Result, Signal, SystemClock, Ttl,
 };
 use tokio::runtime::Handle;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::QuorumConfig;
@@ -101,9 +102,9 @@ impl Core {
     /// Connects to a node if need be, and listens to it for as long as the engine lives.
     async fn attend(self: Arc<Self>, node: usize) {
         let mut pause = FIRST_PAUSE;
-        let engine = loop {
-            if let Ok(engine) = self.voters[node].engine() {
-                break engine;
+        let news = loop {
+            if let Some(news) = self.voters[node].take_news() {
+                break news;
             }
             match tokio::time::timeout(OPENING, self.open_node(node)).await {
                 Ok(Ok(())) => {}
@@ -116,11 +117,10 @@ impl Core {
                 Err(_) => {}
             }
         };
-        self.listen(node, &*engine).await;
+        self.listen(node, news).await;
     }
 
-    async fn listen(&self, node: usize, engine: &dyn Engine) {
-        let mut signals = engine.signals().subscribe();
+    async fn listen(&self, node: usize, mut signals: Receiver<Signal>) {
         loop {
             match signals.recv().await {
                 Ok(Signal::Gone { claim, reason }) => self.told_gone(node, claim, reason),

@@ -49,15 +49,17 @@ impl Core {
         let mut calls: FuturesUnordered<_> =
             shares.into_iter().map(|(node, share)| Arc::clone(self).send_withdrawal(node, share).boxed()).collect();
         let mut troubles = Vec::new();
-        while let Some((node, share, answer)) = calls.next().await {
+        let mut clear = false;
+        // Once it is clear what to say, only what has come already is taken in.
+        while let Some((node, share, answer)) =
+            if clear { calls.next().now_or_never().flatten() } else { calls.next().await }
+        {
             self.land(&mut leaving, &share, &answer);
             if let Err(error) = answer {
                 troubles.push((self.voters[node].node.name.clone(), Failure::of(&error)));
                 self.withdraw_later(node, share.into_iter().map(|(_, claim)| claim).collect());
             }
-            if leaving.iter().all(|claim| claim.is_clear(self.majority)) {
-                break;
-            }
+            clear = leaving.iter().all(|claim| claim.is_clear(self.majority));
         }
         if !calls.is_empty() {
             let core = Arc::clone(self);

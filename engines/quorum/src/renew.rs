@@ -42,14 +42,16 @@ impl Core {
         let mut calls: FuturesUnordered<_> =
             shares.into_iter().map(|(node, share)| Arc::clone(self).send_renewal(node, share).boxed()).collect();
         let mut troubles = Vec::new();
-        while let Some((node, share, answer)) = calls.next().await {
+        let mut clear = false;
+        // Once it is clear what to say, only what has come already is taken in.
+        while let Some((node, share, answer)) =
+            if clear { calls.next().now_or_never().flatten() } else { calls.next().await }
+        {
             self.hear(&mut renewing, node, &share, answer.as_ref().ok(), sent);
             if let Err(error) = answer {
                 troubles.push((self.voters[node].node.name.clone(), Failure::of(&error)));
             }
-            if renewing.iter().all(Renewing::is_clear) {
-                break;
-            }
+            clear = renewing.iter().all(Renewing::is_clear);
         }
         if !calls.is_empty() {
             // The others are renewed too, in their own time.

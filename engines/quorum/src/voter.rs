@@ -5,8 +5,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use palisade_core::{BootInstant, Clock, Engine, ErrorKind, Result};
+use palisade_core::{BootInstant, Clock, Engine, ErrorKind, Result, Signal};
 use parking_lot::Mutex;
+use tokio::sync::broadcast::Receiver;
 
 use crate::config::Node;
 use crate::error::{Failure, error};
@@ -16,6 +17,8 @@ use crate::error::{Failure, error};
 pub(crate) struct Voter {
     pub(crate) node: Node,
     engine: Mutex<Result<Arc<dyn Engine>, Failure>>,
+    /// What it tells unasked, from its first moment on.
+    news: Mutex<Option<Receiver<Signal>>>,
     /// Its last answer came in time.
     up: AtomicBool,
 }
@@ -23,11 +26,16 @@ pub(crate) struct Voter {
 impl Voter {
     pub(crate) fn new(node: Node) -> Self {
         let nothing = Failure::new(ErrorKind::Unavailable, "not connected yet");
-        Self { node, engine: Mutex::new(Err(nothing)), up: AtomicBool::new(false) }
+        Self { node, engine: Mutex::new(Err(nothing)), news: Mutex::default(), up: AtomicBool::new(false) }
     }
 
     pub(crate) fn connected(&self, engine: Arc<dyn Engine>) {
+        *self.news.lock() = Some(engine.signals().subscribe());
         *self.engine.lock() = Ok(engine);
+    }
+
+    pub(crate) fn take_news(&self) -> Option<Receiver<Signal>> {
+        self.news.lock().take()
     }
 
     pub(crate) fn not_connected(&self, failure: Failure) {
