@@ -74,6 +74,11 @@ impl Fixture for Quorum {
         Duration::from_millis(500)
     }
 
+    // Every claim is one on each node: five engines' work on one processor.
+    fn effort(&self) -> u32 {
+        30
+    }
+
     fn cannot_restart(&self) -> Option<&'static str> {
         Some("nothing of the memory engine outlives its process")
     }
