@@ -52,9 +52,8 @@ impl Inner {
             return Ok(None);
         }
         let (holders, waiters): (Vec<&Shown>, Vec<&Shown>) = shown.into_iter().partition(|one| one.holds);
-        let views = |claims: Vec<&Shown>| {
-            claims.into_iter().map(|one| one.view(now)).collect::<Result<Vec<_>>>()
-        };
+        let views =
+            |claims: Vec<&Shown>| claims.into_iter().map(|one| one.view(now)).collect::<Result<Vec<_>>>();
         Ok(Some(ResourceView { resource: name.clone(), holders: views(holders)?, waiters: views(waiters)? }))
     }
 
@@ -81,7 +80,7 @@ impl Inner {
     }
 
     /// All servers that have keys; `None` for the only one.
-    async fn nodes(&self) -> Result<Vec<Option<(String, u16)>>> {
+    pub(crate) async fn nodes(&self) -> Result<Vec<Option<(String, u16)>>> {
         if !matches!(self.config.servers, crate::Servers::Cluster(_)) {
             return Ok(vec![None]);
         }
