@@ -8,6 +8,7 @@ mod stray;
 mod test;
 mod tidy;
 mod trials;
+mod valkey;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
