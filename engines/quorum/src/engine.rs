@@ -32,7 +32,8 @@ impl Drop for QuorumEngine {
 }
 
 fn no_registers(register: &Name) -> Error {
-    let message = "a quorum keeps no registers; use those of an engine that does, fenced with the quorum's tokens";
+    let message =
+        "a quorum keeps no registers; use those of an engine that does, fenced with the quorum's tokens";
     error(ErrorKind::Unsupported, message).about(register)
 }
 

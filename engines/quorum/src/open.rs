@@ -78,9 +78,10 @@ impl Core {
         }
         drop(opening);
         if reached < self.majority {
-            let troubles = self.voters.iter().filter_map(|voter| {
-                voter.engine().err().map(|failure| (voter.node.name.clone(), failure))
-            });
+            let troubles = self
+                .voters
+                .iter()
+                .filter_map(|voter| voter.engine().err().map(|failure| (voter.node.name.clone(), failure)));
             return Err(too_few(reached, self.nodes(), &troubles.collect::<Vec<_>>()).unaffecting().error());
         }
         for node in 0..self.nodes() {
@@ -172,7 +173,9 @@ impl QuorumConfig {
         let count = self.nodes.len();
         let shortest = Ttl::MIN;
         let problem = if count < 3 {
-            Some(format!("{count} nodes are no quorum: with fewer than 3 the loss of one is the loss of the lock"))
+            Some(format!(
+                "{count} nodes are no quorum: with fewer than 3 the loss of one is the loss of the lock"
+            ))
         } else if count.is_multiple_of(2) {
             Some(format!(
                 "{count} nodes bear the loss of no more of them than {} do, and split the vote more often; use an odd number",
@@ -184,7 +187,11 @@ impl QuorumConfig {
                 self.node_timeout, self.longest_ttl
             ))
         } else if self.longest_ttl < shortest || self.longest_ttl > Ttl::MAX {
-            Some(format!("the longest TTL is {:?}; it lies between {shortest:?} and {:?}", self.longest_ttl, Ttl::MAX))
+            Some(format!(
+                "the longest TTL is {:?}; it lies between {shortest:?} and {:?}",
+                self.longest_ttl,
+                Ttl::MAX
+            ))
         } else if self.drift_per_mille >= 1000 || self.drift >= self.longest_ttl {
             Some(format!(
                 "a drift of {:?} and {} per mille leaves nothing of a TTL of {:?}",

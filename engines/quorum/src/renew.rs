@@ -39,8 +39,10 @@ impl Core {
             }
             renewing.push(entry);
         }
-        let mut calls: FuturesUnordered<_> =
-            shares.into_iter().map(|(node, share)| Arc::clone(self).send_renewal(node, share).boxed()).collect();
+        let mut calls: FuturesUnordered<_> = shares
+            .into_iter()
+            .map(|(node, share)| Arc::clone(self).send_renewal(node, share).boxed())
+            .collect();
         let mut troubles = Vec::new();
         let mut clear = false;
         // Once it is clear what to say, only what has come already is taken in.

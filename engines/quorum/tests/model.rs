@@ -158,7 +158,8 @@ impl Model for Redlock {
                     match self.choose(votes) {
                         Some(Ok(_)) => actions.push(Action::HandOut(at)),
                         Some(Err(target)) if *rounds < ROUNDS => {
-                            let below = (0..NODES).filter(|node| votes[*node].is_some_and(|vote| vote < target));
+                            let below =
+                                (0..NODES).filter(|node| votes[*node].is_some_and(|vote| vote < target));
                             actions.extend(below.map(|node| Action::WriteBack(at, node)));
                         }
                         Some(Err(_)) | None => {}
@@ -194,7 +195,9 @@ impl Model for Redlock {
             Property::always(FALLS, |_, world: &World| !world.fell),
             Property::always("tokens rise from turn to turn", |_, world: &World| !world.out_of_turn),
             // That the above is not true for want of anything happening.
-            Property::sometimes("both write", |_, world: &World| world.turns >= 2 && world.register.turn >= 2),
+            Property::sometimes("both write", |_, world: &World| {
+                world.turns >= 2 && world.register.turn >= 2
+            }),
         ]
     }
 }
@@ -223,7 +226,8 @@ impl World {
     fn begin(&mut self, at: usize) {
         let after = self.greatest;
         self.clients[at].claims += 1;
-        self.clients[at].state = State::Asking { votes: [None; NODES], asked: [false; NODES], rounds: 0, after };
+        self.clients[at].state =
+            State::Asking { votes: [None; NODES], asked: [false; NODES], rounds: 0, after };
     }
 
     fn ask(&mut self, at: usize, node: usize, heard: bool) {

@@ -114,7 +114,8 @@ impl Driver {
         };
         let held = self.where_it(|standing| matches!(standing, Standing::Held(_)));
         let kept = self.gate.filter(|gate| usable(self, *gate));
-        let early = held.into_iter().find(|node| kept.is_some_and(|gate| *node < gate) && usable(self, *node));
+        let early =
+            held.into_iter().find(|node| kept.is_some_and(|gate| *node < gate) && usable(self, *node));
         let gate = early.or(kept).or_else(|| (0..self.notes.len()).find(|node| usable(self, *node)));
         if gate != self.gate {
             (self.gate, self.entered) = (gate, false);

@@ -289,7 +289,11 @@ impl Driver {
             return self.agree(&votes, now);
         }
         if self.refused || !self.may_win(votes.len()) {
-            return if self.refused || !self.ballot.claim.will_wait { self.refuse() } else { self.line_up(now) };
+            return if self.refused || !self.ballot.claim.will_wait {
+                self.refuse()
+            } else {
+                self.line_up(now)
+            };
         }
         false
     }
