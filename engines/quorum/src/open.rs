@@ -107,15 +107,12 @@ impl Core {
             if let Some(news) = self.voters[node].take_news() {
                 break news;
             }
-            match tokio::time::timeout(OPENING, self.open_node(node)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::debug!(node = self.voters[node].node.name, %error, "not connected");
-                    self.voters[node].not_connected(Failure::of(&error));
-                    self.clock.sleep_until(self.clock.now() + Self::jittered(pause)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                Err(_) => {}
+            // One that takes too long is tried again at once: it has had its pause.
+            if let Ok(Err(error)) = tokio::time::timeout(OPENING, self.open_node(node)).await {
+                tracing::debug!(node = self.voters[node].node.name, %error, "not connected");
+                self.voters[node].not_connected(Failure::of(&error));
+                self.clock.sleep_until(self.clock.now() + Self::jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         };
         self.listen(node, news).await;
@@ -152,6 +149,10 @@ impl Core {
         if held && gone >= self.majority && !ballot.is_gone() {
             ballot.tell(Phase::Gone(reason.clone()));
             self.signals.send(Signal::Gone { claim: ballot.claim.id, reason });
+        } else if !held && matches!(reason, GoneReason::Evicted { .. }) {
+            // An operator who ends a claim that waits means the whole of it.
+            ballot.tell(Phase::Gone(reason));
+            self.reach.notify_waiters();
         }
     }
 }

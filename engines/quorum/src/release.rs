@@ -41,10 +41,8 @@ impl Core {
             }
             leaving.push(entry);
         }
-        for (_, share) in &shares {
-            for (at, _) in share {
-                leaving[*at].asked += 1;
-            }
+        for (at, _) in shares.values().flatten() {
+            leaving[*at].asked += 1;
         }
         let mut calls: FuturesUnordered<_> = shares
             .into_iter()

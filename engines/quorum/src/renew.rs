@@ -49,7 +49,7 @@ impl Core {
         while let Some((node, share, answer)) =
             if clear { calls.next().now_or_never().flatten() } else { calls.next().await }
         {
-            self.hear(&mut renewing, node, &share, answer.as_ref().ok(), sent);
+            Self::hear(&mut renewing, node, &share, answer.as_ref().ok(), sent);
             if let Err(error) = answer {
                 troubles.push((self.voters[node].node.name.clone(), Failure::of(&error)));
             }
@@ -123,7 +123,6 @@ impl Core {
     }
 
     fn hear(
-        &self,
         renewing: &mut [Renewing],
         node: usize,
         share: &Share,

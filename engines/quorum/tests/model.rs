@@ -33,7 +33,7 @@ struct World {
     nodes: [Server; NODES],
     clients: [Client; CLIENTS],
     register: Register,
-    restarted: bool,
+    restarts: u8,
     /// The greatest token handed out so far.
     greatest: u8,
     /// How many tokens were handed out so far.
@@ -99,7 +99,7 @@ enum Action {
 
 impl Redlock {
     /// The token that may be handed out for these votes, or the one to write back: as in `token.rs`.
-    fn choose(self, votes: &[Option<u8>; NODES]) -> Option<Result<u8, u8>> {
+    fn choose(self, votes: [Option<u8>; NODES]) -> Option<Result<u8, u8>> {
         let mut given: Vec<u8> = votes.iter().flatten().copied().collect();
         given.sort_unstable();
         let (least, greatest) = (*given.get(MAJORITY - 1)?, *given.last()?);
@@ -132,7 +132,7 @@ impl Model for Redlock {
             nodes: Default::default(),
             clients: Default::default(),
             register: Register::default(),
-            restarted: false,
+            restarts: 0,
             greatest: 0,
             turns: 0,
             fell: false,
@@ -151,11 +151,11 @@ impl Model for Redlock {
                     actions.push(Action::GiveUp(at));
                     for node in (0..NODES).filter(|node| !asked[*node]) {
                         actions.push(Action::Ask(at, node));
-                        if !world.restarted {
+                        if world.restarts == 0 {
                             actions.push(Action::AskInVain(at, node));
                         }
                     }
-                    match self.choose(votes) {
+                    match self.choose(*votes) {
                         Some(Ok(_)) => actions.push(Action::HandOut(at)),
                         Some(Err(target)) if *rounds < ROUNDS => {
                             let below =
@@ -180,7 +180,7 @@ impl Model for Redlock {
             Action::Ask(at, node) => next.ask(at, node, true),
             Action::AskInVain(at, node) => {
                 next.ask(at, node, false);
-                next.restarted = true;
+                next.restarts += 1;
             }
             Action::WriteBack(at, node) => next.write_back(*self, at, node),
             Action::HandOut(at) => next.hand_out(*self, at)?,
@@ -241,7 +241,7 @@ impl World {
     fn write_back(&mut self, redlock: Redlock, at: usize, node: usize) {
         let State::Asking { votes, rounds, .. } = &mut self.clients[at].state else { return };
         *rounds += 1;
-        if let Some(Err(target)) = redlock.choose(votes) {
+        if let Some(Err(target)) = redlock.choose(*votes) {
             votes[node] = ask(&mut self.nodes[node], at as u8, target - 1);
         }
     }
@@ -249,7 +249,7 @@ impl World {
     /// `None` if the client sees in time that its votes have ended.
     fn hand_out(&mut self, redlock: Redlock, at: usize) -> Option<()> {
         let State::Asking { votes, after, .. } = &self.clients[at].state else { return None };
-        let Some(Ok(token)) = redlock.choose(votes) else { return None };
+        let Some(Ok(token)) = redlock.choose(*votes) else { return None };
         let ended = |node: usize| votes[node].is_some() && self.nodes[node].holder != Some(at as u8);
         if redlock.clocks_agree && (0..NODES).any(ended) {
             return None;

@@ -130,9 +130,12 @@ impl Driver {
             let floor = self.floor().max(palisade_core::Token::new(token.saturating_sub(1)));
             for node in 0..self.notes.len() {
                 let standing = self.ballot.tally.lock().seats[node].standing.clone();
-                if node == gate || matches!(standing, Standing::Held(_)) {
-                    self.ask(node, true, floor, now);
-                } else if !matches!(standing, Standing::Queued { .. }) && self.notes[node].trouble.is_none() {
+                let ask = match standing {
+                    Standing::Held(vote) => Some(vote) <= floor,
+                    Standing::Queued { .. } => false,
+                    _ => self.notes[node].trouble.is_none(),
+                };
+                if ask {
                     self.ask(node, true, floor, now);
                 }
             }
