@@ -8,14 +8,14 @@ use bytes::Bytes;
 use futures::future::{FutureExt, join_all};
 use palisade_core::{
     Change, Changed, Claim, ClaimId, Claimed, Condition, ConnectionState, Engine, Error, ErrorKind, Evicted,
-    Inspection, Mode, Name, Page, Place, Profile, Raise, Reading, Renewed, Result, Selector, Signal, Signals,
-    Source, Waited, WatchStream, Withdrawn, Written,
+    GoneReason, Grant, Inspection, Mode, Name, Page, Place, Profile, Raise, Reading, Renewed, Result,
+    Selector, Signal, Signals, Source, Waited, WatchStream, Withdrawn, Written,
 };
 
 use crate::ballot::{Ballot, Phase};
 use crate::core::Core;
 use crate::drive::Driver;
-use crate::error::{closed, error};
+use crate::error::{Failure, closed, error};
 
 /// Redlock: one connection to each of N nodes, any engines, of which a majority decides.
 ///
@@ -32,7 +32,8 @@ impl Drop for QuorumEngine {
 }
 
 fn no_registers(register: &Name) -> Error {
-    let message = "a quorum keeps no registers; use those of an engine that does, fenced with the quorum's tokens";
+    let message =
+        "a quorum keeps no registers; use those of an engine that does, fenced with the quorum's tokens";
     error(ErrorKind::Unsupported, message).about(register)
 }
 
@@ -63,32 +64,37 @@ impl QuorumEngine {
             Ok(driving) => {
                 if !matches!(ballot.phase(), Phase::Granted(_) | Phase::Queued(_)) {
                     ballot.phase.send_replace(Phase::Asking);
-                    let until = core.clock.now() + ballot.claim.ttl.as_duration();
-                    ballot.tally.lock().until = until;
+                    let mut tally = ballot.tally.lock();
+                    tally.until = core.clock.now() + ballot.claim.ttl.as_duration();
+                    tally.granted = None;
                 }
                 Some(Driver::new(core, ballot, driving).run().boxed())
             }
             Err(_) => None,
         };
-        let decided = std::pin::pin!(async {
+        let mut decided = std::pin::pin!(async {
             tokio::select! {
                 _ = told.wait_for(Phase::is_decided) => Ok(()),
                 _ = closing.wait_for(|closed| *closed) => Err(closed()),
             }
         });
-        let mut decided = decided;
         let outcome = std::future::poll_fn(|context| {
             if driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
                 driver = None;
             }
-            match ballot.phase.borrow().is_decided() {
-                true => Poll::Ready(Ok(())),
-                false => decided.as_mut().poll(context),
-            }
+            let known = ballot.phase.borrow().is_decided();
+            if known { Poll::Ready(Ok(())) } else { decided.as_mut().poll(context) }
         })
         .await;
-        if let Some(driver) = driver {
-            *ballot.task.lock() = core.spawn(driver);
+        // A withdrawal sees to what was sent itself.
+        let withdrawn = matches!(ballot.phase(), Phase::Gone(GoneReason::Withdrawn));
+        if let Some(driver) = driver.filter(|_| !withdrawn) {
+            let task = core.spawn(driver);
+            if task.is_none() {
+                let failure = Failure::new(ErrorKind::Unavailable, "too many claims wait on this connection");
+                ballot.phase.send_replace(Phase::Failed(failure.in_doubt()));
+            }
+            *ballot.task.lock() = task;
         }
         outcome
     }
@@ -118,7 +124,7 @@ impl Engine for QuorumEngine {
         let ballot = self.core.ballot_for(claim);
         let phase = ballot.phase();
         if !matches!(phase, Phase::Granted(_) | Phase::Queued(_)) {
-            if let Phase::Gone(palisade_core::GoneReason::Withdrawn) = phase {
+            if let Phase::Gone(GoneReason::Withdrawn) = phase {
                 let message = "the claim was withdrawn before it arrived";
                 return Err(error(ErrorKind::Lost, message).about(&claim.resource));
             }
@@ -128,10 +134,16 @@ impl Engine for QuorumEngine {
         match ballot.phase() {
             Phase::Granted(grant) => match claim.token_floor.filter(|floor| *floor >= grant.token) {
                 Some(floor) => Ok(Claimed::Granted(self.core.lift(&ballot, floor).await?)),
-                None => Ok(Claimed::Granted(palisade_core::Grant { valid_until: until, ..grant })),
+                None => Ok(Claimed::Granted(Grant { valid_until: until, ..grant })),
             },
             Phase::Queued(place) => Ok(Claimed::Queued(Place { valid_until: until, ..place })),
-            Phase::Busy(busy) => Ok(Claimed::Busy(busy)),
+            Phase::Busy(busy) => {
+                // Unless it has used up ids, nothing about it is worth remembering.
+                if ballot.tally.lock().seats.iter().all(|seat| seat.attempt == 0) {
+                    self.core.forget(&ballot);
+                }
+                Ok(Claimed::Busy(busy))
+            }
             Phase::Failed(failure) => Err(failure.error().about(&claim.resource)),
             Phase::Gone(reason) => {
                 let message = format!("the claim ended as it was asked for: {reason:?}");
@@ -147,7 +159,7 @@ impl Engine for QuorumEngine {
     async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {
         self.core.check_open()?;
         let Some(ballot) = self.core.ballot(claim.id) else {
-            return Ok(Waited::Gone(palisade_core::GoneReason::Unknown));
+            return Ok(Waited::Gone(GoneReason::Unknown));
         };
         let mut told = ballot.phase.subscribe();
         let mut closing = self.core.closed.subscribe();
@@ -159,14 +171,10 @@ impl Engine for QuorumEngine {
         }
         let until = ballot.tally.lock().until;
         match ballot.phase() {
-            Phase::Granted(grant) => {
-                Ok(Waited::Granted(palisade_core::Grant { valid_until: until, ..grant }))
-            }
+            Phase::Granted(grant) => Ok(Waited::Granted(Grant { valid_until: until, ..grant })),
             Phase::Gone(reason) => Ok(Waited::Gone(reason)),
             Phase::Failed(failure) => Err(failure.error().about(&claim.resource)),
-            Phase::Asking | Phase::Queued(_) | Phase::Busy(_) => {
-                Ok(Waited::Gone(palisade_core::GoneReason::Unknown))
-            }
+            Phase::Asking | Phase::Queued(_) | Phase::Busy(_) => Ok(Waited::Gone(GoneReason::Unknown)),
         }
     }
 

@@ -29,6 +29,11 @@ impl Failure {
         Self { effect: Effect::None, ..self }
     }
 
+    /// The same, but something may have come of it.
+    pub(crate) fn in_doubt(self) -> Self {
+        Self { effect: Effect::Unknown, ..self }
+    }
+
     pub(crate) fn error(&self) -> Error {
         let error = Error::new(self.kind, self.message.clone()).on_engine(ENGINE);
         if self.effect == Effect::Unknown { error.with_unknown_effect() } else { error }

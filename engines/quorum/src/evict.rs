@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::{FutureExt, join_all};
-use palisade_core::{
-    Change, Changed, Claim, ClaimId, Evicted, GoneReason, Name, Page, Result, Selector,
-};
+use palisade_core::{Change, Changed, Claim, ClaimId, Evicted, GoneReason, Name, Page, Result, Selector};
 
 use crate::attempt;
 use crate::ballot::{Ballot, Phase, more_telling};
@@ -16,7 +14,8 @@ impl Core {
     /// Ends a claim on every node, under whatever id it stands there.
     pub(crate) async fn evict(&self, resource: &Name, claim: ClaimId, reason: &str) -> Result<Evicted> {
         self.check_open()?;
-        let answers = join_all((0..self.nodes()).map(|node| self.evict_at(node, resource, claim, reason))).await;
+        let answers =
+            join_all((0..self.nodes()).map(|node| self.evict_at(node, resource, claim, reason))).await;
         let mut troubles = Vec::new();
         let (mut answered, mut done) = (0, false);
         for (voter, answer) in self.voters.iter().zip(answers) {
@@ -36,18 +35,16 @@ impl Core {
 
     async fn evict_at(&self, node: usize, resource: &Name, claim: ClaimId, reason: &str) -> Result<bool> {
         let selector = Selector::resource(resource.clone());
-        let look = self.ask(node, |engine| {
-            async move { engine.inspect(&selector, &Page::default()).await }.boxed()
-        });
+        let look =
+            self.ask(node, |engine| async move { engine.inspect(&selector, &Page::default()).await }.boxed());
         let seen = look.await?;
         let all = seen.resources.iter().flat_map(|view| view.holders.iter().chain(&view.waiters));
         let mine = all.map(|view| view.claim).filter(|id| attempt::family(*id) == attempt::family(claim));
         let mut done = false;
         for id in mine.collect::<Vec<_>>() {
             let (resource, reason) = (resource.clone(), reason.to_owned());
-            let asking = self.ask(node, |engine| {
-                async move { engine.evict(&resource, id, &reason).await }.boxed()
-            });
+            let asking =
+                self.ask(node, |engine| async move { engine.evict(&resource, id, &reason).await }.boxed());
             done |= asking.await? == Evicted::Done;
         }
         Ok(done)

@@ -78,9 +78,10 @@ impl Core {
         }
         drop(opening);
         if reached < self.majority {
-            let troubles = self.voters.iter().filter_map(|voter| {
-                voter.engine().err().map(|failure| (voter.node.name.clone(), failure))
-            });
+            let troubles = self
+                .voters
+                .iter()
+                .filter_map(|voter| voter.engine().err().map(|failure| (voter.node.name.clone(), failure)));
             return Err(too_few(reached, self.nodes(), &troubles.collect::<Vec<_>>()).unaffecting().error());
         }
         for node in 0..self.nodes() {
@@ -106,15 +107,12 @@ impl Core {
             if let Some(news) = self.voters[node].take_news() {
                 break news;
             }
-            match tokio::time::timeout(OPENING, self.open_node(node)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::debug!(node = self.voters[node].node.name, %error, "not connected");
-                    self.voters[node].not_connected(Failure::of(&error));
-                    self.clock.sleep_until(self.clock.now() + Self::jittered(pause)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                Err(_) => {}
+            // One that takes too long is tried again at once: it has had its pause.
+            if let Ok(Err(error)) = tokio::time::timeout(OPENING, self.open_node(node)).await {
+                tracing::debug!(node = self.voters[node].node.name, %error, "not connected");
+                self.voters[node].not_connected(Failure::of(&error));
+                self.clock.sleep_until(self.clock.now() + Self::jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         };
         self.listen(node, news).await;
@@ -151,6 +149,10 @@ impl Core {
         if held && gone >= self.majority && !ballot.is_gone() {
             ballot.tell(Phase::Gone(reason.clone()));
             self.signals.send(Signal::Gone { claim: ballot.claim.id, reason });
+        } else if !held && matches!(reason, GoneReason::Evicted { .. }) {
+            // An operator who ends a claim that waits means the whole of it.
+            ballot.tell(Phase::Gone(reason));
+            self.reach.notify_waiters();
         }
     }
 }
@@ -172,7 +174,9 @@ impl QuorumConfig {
         let count = self.nodes.len();
         let shortest = Ttl::MIN;
         let problem = if count < 3 {
-            Some(format!("{count} nodes are no quorum: with fewer than 3 the loss of one is the loss of the lock"))
+            Some(format!(
+                "{count} nodes are no quorum: with fewer than 3 the loss of one is the loss of the lock"
+            ))
         } else if count.is_multiple_of(2) {
             Some(format!(
                 "{count} nodes bear the loss of no more of them than {} do, and split the vote more often; use an odd number",
@@ -184,7 +188,11 @@ impl QuorumConfig {
                 self.node_timeout, self.longest_ttl
             ))
         } else if self.longest_ttl < shortest || self.longest_ttl > Ttl::MAX {
-            Some(format!("the longest TTL is {:?}; it lies between {shortest:?} and {:?}", self.longest_ttl, Ttl::MAX))
+            Some(format!(
+                "the longest TTL is {:?}; it lies between {shortest:?} and {:?}",
+                self.longest_ttl,
+                Ttl::MAX
+            ))
         } else if self.drift_per_mille >= 1000 || self.drift >= self.longest_ttl {
             Some(format!(
                 "a drift of {:?} and {} per mille leaves nothing of a TTL of {:?}",

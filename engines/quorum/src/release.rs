@@ -41,13 +41,13 @@ impl Core {
             }
             leaving.push(entry);
         }
-        for (_, share) in &shares {
-            for (at, _) in share {
-                leaving[*at].asked += 1;
-            }
+        for (at, _) in shares.values().flatten() {
+            leaving[*at].asked += 1;
         }
-        let mut calls: FuturesUnordered<_> =
-            shares.into_iter().map(|(node, share)| Arc::clone(self).send_withdrawal(node, share).boxed()).collect();
+        let mut calls: FuturesUnordered<_> = shares
+            .into_iter()
+            .map(|(node, share)| Arc::clone(self).send_withdrawal(node, share).boxed())
+            .collect();
         let mut troubles = Vec::new();
         let mut clear = false;
         // Once it is clear what to say, only what has come already is taken in.
@@ -95,8 +95,7 @@ impl Core {
         share.extend(tally.leaving.iter().cloned());
         let held = tally.granted.is_some();
         drop(tally);
-        let entry =
-            Leaving { ballot: Some(ballot), held, asked: 0, answers: Vec::new(), failed: 0 };
+        let entry = Leaving { ballot: Some(ballot), held, asked: 0, answers: Vec::new(), failed: 0 };
         (entry, share)
     }
 

@@ -39,15 +39,17 @@ impl Core {
             }
             renewing.push(entry);
         }
-        let mut calls: FuturesUnordered<_> =
-            shares.into_iter().map(|(node, share)| Arc::clone(self).send_renewal(node, share).boxed()).collect();
+        let mut calls: FuturesUnordered<_> = shares
+            .into_iter()
+            .map(|(node, share)| Arc::clone(self).send_renewal(node, share).boxed())
+            .collect();
         let mut troubles = Vec::new();
         let mut clear = false;
         // Once it is clear what to say, only what has come already is taken in.
         while let Some((node, share, answer)) =
             if clear { calls.next().now_or_never().flatten() } else { calls.next().await }
         {
-            self.hear(&mut renewing, node, &share, answer.as_ref().ok(), sent);
+            Self::hear(&mut renewing, node, &share, answer.as_ref().ok(), sent);
             if let Err(error) = answer {
                 troubles.push((self.voters[node].node.name.clone(), Failure::of(&error)));
             }
@@ -121,7 +123,6 @@ impl Core {
     }
 
     fn hear(
-        &self,
         renewing: &mut [Renewing],
         node: usize,
         share: &Share,

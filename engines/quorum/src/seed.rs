@@ -96,7 +96,10 @@ impl Core {
             let below: Vec<usize> = {
                 let tally = ballot.tally.lock();
                 let seats = tally.seats.iter().enumerate();
-                seats.filter(|(_, seat)| seat.token().is_some_and(|token| token <= floor)).map(|(n, _)| n).collect()
+                seats
+                    .filter(|(_, seat)| seat.token().is_some_and(|token| token <= floor))
+                    .map(|(n, _)| n)
+                    .collect()
             };
             join_all(below.into_iter().map(|node| self.lift_at(ballot, node, floor, asked))).await;
             let mut tally = ballot.tally.lock();

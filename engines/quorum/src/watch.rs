@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use futures::stream::{FuturesUnordered, SelectAll, StreamExt};
-use palisade_core::{
-    Inspection, Page, Result, Selector, WatchEvent, WatchStream, Watched, watch_by_looking,
-};
+use palisade_core::{Inspection, Page, Result, Selector, WatchEvent, WatchStream, Watched, watch_by_looking};
 
 use crate::core::Core;
 use crate::error::{Failure, closed, too_few};
@@ -91,7 +89,10 @@ impl Core {
     }
 
     /// Hints of all nodes that can be reached: something changed there.
-    async fn news(&self, selector: &Selector) -> SelectAll<futures::stream::BoxStream<'static, Result<WatchEvent>>> {
+    async fn news(
+        &self,
+        selector: &Selector,
+    ) -> SelectAll<futures::stream::BoxStream<'static, Result<WatchEvent>>> {
         let asked = (0..self.nodes()).map(|node| {
             let selector = selector.clone();
             self.ask(node, |engine| async move { engine.watch(&selector).await }.boxed())

@@ -95,7 +95,8 @@ async fn rivals_that_see_different_nodes_make_progress() {
     for at in 0..8 {
         let nodes = servers.iter().enumerate();
         // Each client is cut off from another node, so that they stand in line at different ones.
-        let nodes = nodes.map(|(node, server)| if node == at % 3 { server.out_of_reach() } else { server.node() });
+        let nodes =
+            nodes.map(|(node, server)| if node == at % 3 { server.out_of_reach() } else { server.node() });
         engines.push(QuorumEngine::open(QuorumConfig::new(nodes.collect())).await.unwrap());
     }
     let turns = take_turns(&servers, engines, 5).await;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::*;
 use futures::future::FutureExt;
 use palisade_core::{
-    Change, Changed, Claimed, Clock, Engine, ErrorKind, Evicted, GoneReason, ManualClock, Mode, Renewed,
-    Signal, SystemClock, Token, Withdrawn,
+    Change, Changed, Claimed, Clock, ConnectionState, Effect, Engine, ErrorKind, Evicted, GoneReason,
+    ManualClock, Mode, Renewed, Signal, SystemClock, Token, Waited, Withdrawn,
 };
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
 use palisade_testkit::CancelAfter;
@@ -332,4 +332,66 @@ async fn what_cannot_be_promised_is_refused() {
     take(&engine, &held).await;
     let changed = engine.change(&held, &Change::Mode(Mode::Shared)).await.unwrap();
     assert!(matches!(changed, Changed::Refused(_)), "{changed:?}");
+}
+
+#[tokio::test]
+async fn who_waits_at_a_node_that_dies_goes_to_another() {
+    let servers = servers(3);
+    let (holder, rival) = (open(&servers).await, Arc::new(open(&servers).await));
+    let (held, next) = (long("a"), long("a"));
+    take(&holder, &held).await;
+    assert!(matches!(rival.claim(&next).await.unwrap(), Claimed::Queued(_)));
+    let turn = tokio::spawn({
+        let (rival, next) = (Arc::clone(&rival), Arc::clone(&next));
+        async move { rival.wait(&next).await.unwrap() }
+    });
+    servers[0].silent.store(true, Ordering::Relaxed);
+    // As the client does at a third of the TTL.
+    let renewed = rival.renew(std::slice::from_ref(&next)).await.unwrap();
+    assert!(matches!(renewed[0], Renewed::Valid { .. }), "{renewed:?}");
+    eventually("the waiter to stand in line elsewhere", || async { servers[1].claims().await == 2 }).await;
+    assert_eq!(release(&holder, &held).await, Withdrawn::Released);
+    let turn = tokio::time::timeout(Duration::from_secs(5), turn).await.unwrap().unwrap();
+    assert!(matches!(turn, Waited::Granted(_)), "{turn:?}");
+    servers[0].silent.store(false, Ordering::Relaxed);
+    assert_eq!(release(&*rival, &next).await, Withdrawn::Released);
+    nothing_left(&servers).await;
+}
+
+#[tokio::test]
+async fn losing_a_majority_of_the_nodes_is_told_and_so_is_their_return() {
+    let servers = servers(3);
+    let engine = open(&servers).await;
+    let mut signals = engine.signals().subscribe();
+    let held = long("a");
+    take(&engine, &held).await;
+    for state in [ConnectionState::Suspended, ConnectionState::Reconnected] {
+        let dead = state == ConnectionState::Suspended;
+        servers[0].dead.store(dead, Ordering::Relaxed);
+        servers[2].dead.store(dead, Ordering::Relaxed);
+        let renewed = engine.renew(std::slice::from_ref(&held)).await;
+        if dead {
+            let error = renewed.unwrap_err();
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+        } else {
+            assert!(matches!(renewed.unwrap()[0], Renewed::Valid { .. }));
+        }
+        assert_eq!(signals.recv().await.unwrap(), Signal::Connection(state));
+    }
+}
+
+#[tokio::test]
+async fn waiters_that_are_dropped_or_closed_end() {
+    let servers = servers(3);
+    let (holder, rival) = (open(&servers).await, Arc::new(open(&servers).await));
+    take(&holder, &long("a")).await;
+    let next = long("a");
+    assert!(matches!(rival.claim(&next).await.unwrap(), Claimed::Queued(_)));
+    let turn = tokio::spawn({
+        let (rival, next) = (Arc::clone(&rival), Arc::clone(&next));
+        async move { rival.wait(&next).await.unwrap_err().kind() }
+    });
+    tokio::task::yield_now().await;
+    rival.close().await;
+    assert_eq!(tokio::time::timeout(Duration::from_secs(5), turn).await.unwrap().unwrap(), ErrorKind::Closed);
 }

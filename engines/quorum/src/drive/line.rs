@@ -114,7 +114,8 @@ impl Driver {
         };
         let held = self.where_it(|standing| matches!(standing, Standing::Held(_)));
         let kept = self.gate.filter(|gate| usable(self, *gate));
-        let early = held.into_iter().find(|node| kept.is_some_and(|gate| *node < gate) && usable(self, *node));
+        let early =
+            held.into_iter().find(|node| kept.is_some_and(|gate| *node < gate) && usable(self, *node));
         let gate = early.or(kept).or_else(|| (0..self.notes.len()).find(|node| usable(self, *node)));
         if gate != self.gate {
             (self.gate, self.entered) = (gate, false);
@@ -129,9 +130,12 @@ impl Driver {
             let floor = self.floor().max(palisade_core::Token::new(token.saturating_sub(1)));
             for node in 0..self.notes.len() {
                 let standing = self.ballot.tally.lock().seats[node].standing.clone();
-                if node == gate || matches!(standing, Standing::Held(_)) {
-                    self.ask(node, true, floor, now);
-                } else if !matches!(standing, Standing::Queued { .. }) && self.notes[node].trouble.is_none() {
+                let ask = match standing {
+                    Standing::Held(vote) => Some(vote) <= floor,
+                    Standing::Queued { .. } => false,
+                    _ => self.notes[node].trouble.is_none(),
+                };
+                if ask {
                     self.ask(node, true, floor, now);
                 }
             }

@@ -126,15 +126,14 @@ impl Driver {
     }
 
     fn ask(&mut self, node: usize, wait: bool, floor: Option<Token>, asked: BootInstant) {
-        let note = &mut self.notes[node];
-        if note.asking {
+        if self.notes[node].asking {
             return;
         }
         if let Err(failure) = self.core.voters[node].engine() {
-            note.trouble = Some(failure);
+            self.notes[node].trouble = Some(failure);
             return;
         }
-        *note = Note { asking: true, waiting: note.waiting, ..Note::default() };
+        self.notes[node] = Note { asking: true, waiting: self.notes[node].waiting, ..Note::default() };
         let claim = {
             let mut tally = self.ballot.tally.lock();
             let seat = &mut tally.seats[node];
@@ -289,7 +288,11 @@ impl Driver {
             return self.agree(&votes, now);
         }
         if self.refused || !self.may_win(votes.len()) {
-            return if self.refused || !self.ballot.claim.will_wait { self.refuse() } else { self.line_up(now) };
+            return if self.refused || !self.ballot.claim.will_wait {
+                self.refuse()
+            } else {
+                self.line_up(now)
+            };
         }
         false
     }
@@ -343,6 +346,10 @@ impl Driver {
 
     /// Withdraws in the background what is in doubt, once nobody will ask for it any more.
     fn clean_up(&mut self) {
+        // A withdrawal does that itself, and says what it found.
+        if matches!(*self.ballot.phase.borrow(), Phase::Gone(GoneReason::Withdrawn)) {
+            return;
+        }
         let granted = self.ballot.tally.lock().granted.is_some();
         let mut left = std::mem::take(&mut self.ballot.tally.lock().leaving);
         if !granted {
