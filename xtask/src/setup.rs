@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::steps::cargo;
 
 /// A program that the tests need, and the Debian packages that bring it.
-struct Tool {
-    program: &'static str,
-    packages: &'static [&'static str],
-    why: &'static str,
+pub(crate) struct Tool {
+    pub(crate) program: &'static str,
+    pub(crate) packages: &'static [&'static str],
+    pub(crate) why: &'static str,
 }
 
 const TOOLS: &[Tool] = &[
@@ -23,12 +23,18 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 /// Installs what is missing, and says so.
 pub(crate) fn run() -> Result<()> {
-    for tool in TOOLS {
+    need(TOOLS)?;
+    components()
+}
+
+/// Installs those of `tools` that are missing.
+pub(crate) fn need(tools: &[Tool]) -> Result<()> {
+    for tool in tools {
         if !is_on_path(tool.program) {
             install(tool)?;
         }
     }
-    components()
+    Ok(())
 }
 
 /// Adds the parts of the Rust toolchain that linting needs.
@@ -45,7 +51,8 @@ pub(crate) fn components() -> Result<()> {
     Ok(())
 }
 
-fn install(tool: &Tool) -> Result<()> {
+/// Installs the packages of `tool`.
+pub(crate) fn install(tool: &Tool) -> Result<()> {
     let Tool { program, packages, why } = tool;
     let packages = packages.join(" ");
     println!("missing: {program}, {why}; installing {packages}");
@@ -60,7 +67,8 @@ fn install(tool: &Tool) -> Result<()> {
     Ok(())
 }
 
-fn is_on_path(program: &str) -> bool {
+/// Whether there is such a program.
+pub(crate) fn is_on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
 }
