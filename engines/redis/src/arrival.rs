@@ -1,0 +1,208 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, Source, SystemClock};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
+use redis::{FromRedisValue, Value};
+use uuid::Uuid;
+
+use crate::config::RedisConfig;
+use crate::dial::Line;
+use crate::error::{failed, unexpected};
+use crate::keys::{BORN, Layout};
+use crate::script::{Call, Scripts};
+
+/// What a server told when we arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    /// Who counts its tokens.
+    pub(crate) source: Source,
+    /// When it may last have forgotten something.
+    pub(crate) forgot_at: Option<BootInstant>,
+    /// Whether it tells when a key changes that we ask about.
+    pub(crate) tracks: bool,
+}
+
+/// Asks a server who it is and what we may do, before anything is entrusted to it.
+///
+/// `known` is the name of the tokens' source if this engine has been here before: a server that has
+/// forgotten it is told.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for a server that may evict locks, is a replica or too old,
+/// [`ErrorKind::Denied`] for a user who may not do what is needed.
+pub(crate) async fn arrive(
+    config: &RedisConfig,
+    layout: &Layout,
+    scripts: &Scripts,
+    line: &mut Line,
+    known: Option<&Source>,
+) -> Result<Facts> {
+    let asked_at = SystemClock.now();
+    let servers = infos(line).await?;
+    for info in &servers {
+        check(info, matches!(config.servers, crate::Servers::Single(_)))?;
+    }
+    let [lock, side] = layout.nobodys();
+    let rights = scripts.rights.call(2, |command| {
+        command.arg(lock).arg(side);
+    });
+    run(line, &rights).await.map_err(|error| may_not(config, error))?;
+    let (source, first_run) = born(line, scripts, &servers, known).await?;
+    let source = config.source.as_deref().map_or(source, Source::new);
+    let forgot_at = forgot_at(line, &servers, &first_run, asked_at).await;
+    Ok(Facts { source, forgot_at, tracks: tracking(line).await })
+}
+
+type Info = HashMap<String, String>;
+
+/// The servers that decide: one, or all masters of a Cluster.
+async fn infos(line: &mut Line) -> Result<Vec<Info>> {
+    let command = redis::cmd("INFO");
+    let texts: Vec<String> = match line {
+        Line::Server(server) => vec![command.query_async(server).await.map_err(failed)?],
+        Line::Cluster(cluster) => {
+            let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+            let answers = cluster.route_command(command, everywhere).await.map_err(failed)?;
+            match answers {
+                Value::Map(answers) => answers
+                    .into_iter()
+                    .map(|(_, answer)| String::from_redis_value(answer).map_err(|_| unexpected()))
+                    .collect::<Result<_>>()?,
+                _ => return Err(unexpected()),
+            }
+        }
+    };
+    Ok(texts.iter().map(|text| parse_info(text)).collect())
+}
+
+fn parse_info(text: &str) -> Info {
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+}
+
+/// Refuses servers that cannot be trusted with locks.
+fn check(info: &Info, named_by_hand: bool) -> Result<()> {
+    let get = |name: &str| info.get(name).map_or("", String::as_str);
+    let refused = |message: String| Err(Error::new(ErrorKind::Unsupported, message));
+    let version = get("redis_version");
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < (6, 2) {
+        return refused(format!("the server is Redis {version}; 6.2 or newer is needed"));
+    }
+    if get("role") == "slave" {
+        let message = "the server is a replica, and a replica decides nothing; name the primary, or use redis+sentinel";
+        let kind = if named_by_hand { ErrorKind::Unsupported } else { ErrorKind::Unavailable };
+        return Err(Error::new(kind, message));
+    }
+    let (policy, limit) = (get("maxmemory_policy"), get("maxmemory"));
+    if limit != "0" && !matches!(policy, "noeviction" | "") {
+        return refused(format!(
+            "the server may evict locks: its maxmemory-policy is {policy}, with a maxmemory of {limit} bytes; set noeviction, or use a server that is no cache"
+        ));
+    }
+    Ok(())
+}
+
+fn may_not(config: &RedisConfig, error: Error) -> Error {
+    if error.kind() != ErrorKind::Denied {
+        return error;
+    }
+    let user = config.login.user.as_deref().unwrap_or("default");
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    let message = format!(
+        "user {user:?} may not do what locks need ({cause}); grant it: +@read +@write +@scripting +@pubsub +@connection +info +time, the lock keys, ~palisade:* and &palisade:*"
+    );
+    Error::new(ErrorKind::Denied, message).because(error)
+}
+
+/// The name of the tokens' source, and the run in which the stored data began.
+async fn born(
+    line: &mut Line,
+    scripts: &Scripts,
+    servers: &[Info],
+    known: Option<&Source>,
+) -> Result<(Source, String)> {
+    let proposed = known.map_or_else(
+        || format!("redis-{}", &Uuid::new_v4().simple().to_string()[..16]),
+        |source| source.as_str().to_owned(),
+    );
+    let run = servers.first().and_then(|info| info.get("run_id")).cloned().unwrap_or_default();
+    let call = scripts.arrive.call(1, |command| {
+        command.arg(BORN).arg(proposed.replace(' ', "-")).arg(run);
+    });
+    let born = String::from_redis_value(run_value(line, &call).await?).map_err(|_| unexpected())?;
+    let (source, run) = born.split_once(' ').ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, format!("the key {BORN} holds something that is not Palisade's"))
+    })?;
+    Ok((Source::new(source), run.to_owned()))
+}
+
+/// When the server may last have forgotten something: when it was started, unless it syncs all it does
+/// and has data of an earlier run. A Cluster is asked for its youngest master.
+async fn forgot_at(
+    line: &mut Line,
+    servers: &[Info],
+    first_run: &str,
+    asked_at: BootInstant,
+) -> Option<BootInstant> {
+    let uptime = |info: &Info| info.get("uptime_in_seconds").and_then(|text| text.parse().ok());
+    // Whole seconds, rounded down: it may have been started a little before, never after.
+    let youngest = Duration::from_secs(servers.iter().filter_map(uptime).min().unwrap_or(0));
+    let started = asked_at.saturating_sub(youngest);
+    let [info] = servers else { return Some(started) };
+    let appends = info.get("aof_enabled").is_some_and(|text| text == "1");
+    let earlier = info.get("run_id").is_some_and(|run| run != first_run);
+    let kept = appends && earlier && syncs_always(line).await;
+    (!kept).then_some(started)
+}
+
+async fn syncs_always(line: &mut Line) -> bool {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("appendfsync");
+    let Ok(value) = line.send(&command).await else { return false };
+    HashMap::<String, String>::from_redis_value(value)
+        .is_ok_and(|settings| settings.get("appendfsync").is_some_and(|value| value == "always"))
+}
+
+/// Asks to be told when a key changes that a command right after `CLIENT CACHING YES` reads. Without
+/// it we look again ourselves: other clients' locks only.
+async fn tracking(line: &mut Line) -> bool {
+    let Line::Server(_) = line else { return false };
+    let mut command = redis::cmd("CLIENT");
+    command.arg("TRACKING").arg("ON").arg("OPTIN");
+    line.send(&command).await.is_ok()
+}
+
+async fn run(line: &mut Line, call: &Call<'_>) -> Result<()> {
+    run_value(line, call).await.map(|_| ())
+}
+
+async fn run_value(line: &mut Line, call: &Call<'_>) -> Result<Value> {
+    line.send(&call.by_text()).await.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(text: &str) -> Info {
+        parse_info(&format!("redis_version:7.0.15\r\nrole:master\r\nmaxmemory:0\r\n{text}"))
+    }
+
+    #[test]
+    fn servers_that_cannot_be_trusted_are_refused_with_the_reason() {
+        assert!(check(&info(""), true).is_ok());
+        assert!(check(&info("maxmemory_policy:allkeys-lru"), true).is_ok(), "without a limit nothing is evicted");
+        let cases = [
+            ("redis_version:6.0.16", "6.2"),
+            ("role:slave", "replica"),
+            ("maxmemory:100\r\nmaxmemory_policy:allkeys-lru", "allkeys-lru"),
+            ("maxmemory:100\r\nmaxmemory_policy:volatile-ttl", "volatile-ttl"),
+        ];
+        for (text, word) in cases {
+            let message = check(&info(text), true).unwrap_err().to_string();
+            assert!(message.contains(word), "{message}");
+        }
+    }
+}

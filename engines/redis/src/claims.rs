@@ -1,0 +1,145 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::{BootInstant, Claim, ClaimId, GoneReason, Token};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// What this client knows of its own claims, without asking.
+#[derive(Debug, Default)]
+pub(crate) struct Claims(Mutex<HashMap<ClaimId, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    claim: Arc<Claim>,
+    /// The moment before the last refresh that reached the server was sent.
+    refreshed: BootInstant,
+    stand: Stand,
+    /// Woken when the stand changes; made by the first who waits.
+    turn: Option<Arc<Notify>>,
+}
+
+/// How a claim stands, as far as this client was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// It was sent; no answer yet.
+    Asked,
+    Waiting,
+    Held(Held),
+    Gone(GoneReason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) token: Token,
+    pub(crate) slot: Option<u32>,
+}
+
+impl Claims {
+    /// Notes a claim before it is sent: its grant may be told before its answer is read.
+    pub(crate) fn asked(&self, claim: &Arc<Claim>, now: BootInstant) {
+        self.0.lock().entry(claim.id).or_insert_with(|| Known {
+            claim: Arc::clone(claim),
+            refreshed: now,
+            stand: Stand::Asked,
+            turn: None,
+        });
+    }
+
+    /// Notes an answer: the claim waits, and counts from `sent` if it was new then.
+    pub(crate) fn waits(&self, claim: ClaimId) {
+        if let Some(known) = self.0.lock().get_mut(&claim)
+            && known.stand == Stand::Asked
+        {
+            known.stand = Stand::Waiting;
+        }
+    }
+
+    /// Notes a grant. What is gone stays gone.
+    pub(crate) fn holds(&self, claim: ClaimId, held: Held) {
+        if let Some(known) = self.0.lock().get_mut(&claim)
+            && !matches!(known.stand, Stand::Gone(_))
+        {
+            known.change(Stand::Held(held));
+        }
+    }
+
+    /// Notes that a claim is no more. Returns whether it was held until now.
+    pub(crate) fn gone(&self, claim: ClaimId, reason: GoneReason) -> bool {
+        let mut all = self.0.lock();
+        let Some(known) = all.get_mut(&claim) else { return false };
+        let held = matches!(known.stand, Stand::Held(_));
+        if !matches!(known.stand, Stand::Gone(_)) {
+            known.change(Stand::Gone(reason));
+        }
+        // Who waits is yet to hear of it; who held is told otherwise.
+        if held {
+            all.remove(&claim);
+        }
+        held
+    }
+
+    /// Notes that a refresh sent at `sent` reached the server.
+    pub(crate) fn refreshed(&self, claim: ClaimId, sent: BootInstant) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            known.refreshed = known.refreshed.max(sent);
+        }
+    }
+
+    /// Forgets a claim. Whoever still waits for it is told that it is gone.
+    pub(crate) fn forget(&self, claim: ClaimId, reason: GoneReason) {
+        if let Some(mut known) = self.0.lock().remove(&claim) {
+            known.change(Stand::Gone(reason));
+        }
+    }
+
+    /// How a claim stands, and until when by its last refresh.
+    pub(crate) fn stand(&self, claim: ClaimId) -> Option<(Stand, BootInstant)> {
+        let all = self.0.lock();
+        let known = all.get(&claim)?;
+        Some((known.stand.clone(), known.refreshed + known.claim.ttl.as_duration()))
+    }
+
+    /// What is woken when the claim's stand changes.
+    pub(crate) fn turn(&self, claim: ClaimId) -> Option<Arc<Notify>> {
+        let mut all = self.0.lock();
+        let known = all.get_mut(&claim)?;
+        Some(Arc::clone(known.turn.get_or_insert_with(Arc::default)))
+    }
+
+    /// All claims that are held.
+    pub(crate) fn held(&self) -> Vec<Arc<Claim>> {
+        let all = self.0.lock();
+        let held = all.values().filter(|known| matches!(known.stand, Stand::Held(_)));
+        held.map(|known| Arc::clone(&known.claim)).collect()
+    }
+
+    /// Why a claim that the server does not know ended, where nobody said so.
+    pub(crate) fn why_unknown(&self, claim: ClaimId, now: BootInstant) -> GoneReason {
+        match self.stand(claim) {
+            Some((Stand::Gone(reason), _)) => reason,
+            // Within the margin of two clocks, it is more likely that time is up than anything else.
+            Some((_, until)) if until <= now + Duration::from_millis(2) => GoneReason::Expired,
+            _ => GoneReason::Unknown,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Wakes everyone who waits, to look again.
+    pub(crate) fn wake_all(&self) {
+        self.0.lock().values().filter_map(|known| known.turn.as_ref()).for_each(|turn| turn.notify_waiters());
+    }
+}
+
+impl Known {
+    fn change(&mut self, stand: Stand) {
+        self.stand = stand;
+        if let Some(turn) = &self.turn {
+            turn.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,216 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::{Error, ErrorKind, Result};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult, TlsCertificates, Value,
+};
+
+use crate::address::HostPort;
+use crate::config::{Login, RedisConfig, Servers, Tls};
+use crate::error::failed;
+
+/// What is done with whatever the server says unasked.
+pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
+/// One connection, over which many commands are under way at once.
+#[derive(Clone)]
+pub(crate) enum Line {
+    Server(MultiplexedConnection),
+    Cluster(Box<ClusterConnection>),
+}
+
+impl Line {
+    pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Server(server) => server.send_packed_command(command).await?,
+            Self::Cluster(cluster) => cluster.req_packed_command(command).await?,
+        }
+        .extract_error()
+    }
+
+    /// Sends commands with nothing of anyone else's in between.
+    pub(crate) async fn send_together(&mut self, commands: &redis::Pipeline) -> RedisResult<Value> {
+        match self {
+            Self::Server(server) => commands.query_async(server).await,
+            Self::Cluster(cluster) => commands.query_async(&mut **cluster).await,
+        }
+    }
+
+    pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
+        match self {
+            Self::Server(server) => server.subscribe(channel).await,
+            Self::Cluster(cluster) => cluster.subscribe(channel).await,
+        }
+    }
+}
+
+/// Connects to the server that decides now.
+pub(crate) async fn dial(config: &RedisConfig, on_push: OnPush) -> Result<Line> {
+    match &config.servers {
+        Servers::Single(address) => server(config, address, &config.login, on_push).await.map(Line::Server),
+        Servers::Sentinel { sentinels, service } => {
+            let address = primary(config, sentinels, service).await?;
+            server(config, &address, &config.login, on_push).await.map(Line::Server)
+        }
+        Servers::Cluster(nodes) => {
+            let client = cluster_client(config, nodes, on_push)?;
+            let connecting = client.get_async_connection();
+            let line = within(config.connect_timeout * 2, &"the Cluster", connecting).await?;
+            Ok(Line::Cluster(Box::new(line)))
+        }
+    }
+}
+
+/// Connects to one server.
+pub(crate) async fn server(
+    config: &RedisConfig,
+    address: &HostPort,
+    login: &Login,
+    on_push: OnPush,
+) -> Result<MultiplexedConnection> {
+    let client = client(config, address, login)?;
+    let push = move |info: PushInfo| -> Result<(), redis::aio::SendError> {
+        on_push(info);
+        Ok(())
+    };
+    let settings = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(config.connect_timeout))
+        // Calls have a limit of their own, and the link a watch.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(1024)
+        .set_push_sender(push);
+    let connecting = client.get_multiplexed_async_connection_with_config(&settings);
+    within(config.connect_timeout, address, connecting).await
+}
+
+/// Asks the Sentinels, one after the other, who the primary is.
+pub(crate) async fn primary(config: &RedisConfig, sentinels: &[HostPort], service: &str) -> Result<HostPort> {
+    let mut last = None;
+    for sentinel in sentinels {
+        match ask_sentinel(config, sentinel, service).await {
+            Ok(Some(primary)) => return Ok(primary),
+            Ok(None) => {
+                let message = format!("the Sentinel at {sentinel} knows no service {service:?}");
+                last = Some(Error::new(ErrorKind::Unavailable, message));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "no Sentinel was named")))
+}
+
+async fn ask_sentinel(config: &RedisConfig, sentinel: &HostPort, service: &str) -> Result<Option<HostPort>> {
+    let mut config = config.clone();
+    config.db = 0;
+    let login = config.sentinel_login.clone();
+    let mut line = server(&config, sentinel, &login, Arc::new(|_| {})).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+    let asking = command.query_async::<Option<(String, u16)>>(&mut line);
+    let answer = within(config.connect_timeout, sentinel, asking).await?;
+    Ok(answer.map(|(host, port)| HostPort { host, port }))
+}
+
+/// Bounds a step of connecting, and says where it failed.
+async fn within<T>(
+    limit: Duration,
+    place: &impl std::fmt::Display,
+    step: impl Future<Output = RedisResult<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(limit, step).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(cannot_connect(place, error)),
+        Err(_) => {
+            let message = format!("{place} did not answer within {limit:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        }
+    }
+}
+
+fn cannot_connect(place: &impl std::fmt::Display, error: redis::RedisError) -> Error {
+    let too_old = error.kind() == redis::ErrorKind::RESP3NotSupported;
+    let tls = error.to_string();
+    let inner = failed(error);
+    let message = if too_old {
+        return Error::new(
+            ErrorKind::Unsupported,
+            format!("the server at {place} is too old: Redis 6.2 or newer is needed"),
+        );
+    } else if tls.contains("certificate") {
+        format!("the certificate of {place} is not trusted: {tls}; see tls-ca")
+    } else {
+        format!("cannot connect to {place}: {}", inner.message())
+    };
+    Error::new(inner.kind(), message).because(inner)
+}
+
+fn client(config: &RedisConfig, address: &HostPort, login: &Login) -> Result<Client> {
+    let info = info(config, address, login)?;
+    match &config.tls {
+        None => Client::open(info),
+        Some(tls) => Client::build_with_tls(info, certificates(tls)?),
+    }
+    .map_err(|error| cannot_connect(address, error))
+}
+
+fn info(config: &RedisConfig, address: &HostPort, login: &Login) -> Result<ConnectionInfo> {
+    let (host, port) = (address.host.clone(), address.port);
+    let address = match config.tls {
+        None => ConnectionAddr::Tcp(host, port),
+        Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+    };
+    let mut server = RedisConnectionInfo::default().set_db(config.db).set_protocol(ProtocolVersion::RESP3);
+    if let Some(user) = &login.user {
+        server = server.set_username(user);
+    }
+    if let Some(password) = &login.password {
+        server = server.set_password(password);
+    }
+    let info = address.into_connection_info().map_err(failed)?;
+    Ok(info.set_redis_settings(server).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+}
+
+fn cluster_client(config: &RedisConfig, nodes: &[HostPort], on_push: OnPush) -> Result<ClusterClient> {
+    let infos: Vec<ConnectionInfo> =
+        nodes.iter().map(|node| info(config, node, &config.login)).collect::<Result<_>>()?;
+    let push = move |info: PushInfo| -> Result<(), redis::aio::SendError> {
+        on_push(info);
+        Ok(())
+    };
+    let mut builder = ClusterClientBuilder::new(infos)
+        .use_protocol(ProtocolVersion::RESP3)
+        .tcp_settings(TcpSettings::default().set_nodelay(true))
+        .connection_timeout(config.connect_timeout)
+        .response_timeout(config.call_timeout)
+        .push_sender(push);
+    if let Some(tls) = &config.tls {
+        builder = builder.tls(redis::cluster::TlsMode::Secure).certs(certificates(tls)?);
+    }
+    builder.build().map_err(|error| cannot_connect(&"the Cluster", error))
+}
+
+fn certificates(tls: &Tls) -> Result<TlsCertificates> {
+    // Whoever runs the program may have chosen another one: then that one stays.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let client_tls = match (&tls.cert, &tls.key) {
+        (Some(cert), Some(key)) => {
+            Some(ClientTlsConfig { client_cert: pem(cert)?, client_key: pem(key)? })
+        }
+        (None, None) => None,
+        _ => return Err(Error::new(ErrorKind::Invalid, "tls-cert and tls-key go together")),
+    };
+    Ok(TlsCertificates { client_tls, root_cert: tls.ca.as_deref().map(pem).transpose()? })
+}
+
+fn pem(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("{} cannot be read: {error}", path.display()))
+    })
+}

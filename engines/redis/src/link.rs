@@ -1,0 +1,244 @@
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, SystemClock};
+use redis::{RedisError, ServerErrorKind, Value};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::dial::Line;
+use crate::error::{closed, failed};
+use crate::script::Call;
+
+/// The connection of an engine: one at a time, made again by `crate::engine`'s task when it breaks.
+pub(crate) struct Link {
+    state: watch::Sender<State>,
+    /// Milliseconds since the link was made at which the server was last heard.
+    heard: AtomicU64,
+    /// How many calls wait for an answer.
+    calls: AtomicU64,
+    made: Instant,
+    call_timeout: Duration,
+}
+
+#[derive(Clone)]
+pub(crate) enum State {
+    /// There is no connection, because of this.
+    Down(String),
+    Up { number: u64, line: Line },
+    Closed,
+}
+
+/// An answer with what it takes to make sense of it.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// Just before the request was sent.
+    pub(crate) sent: BootInstant,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(crate) fn new(call_timeout: Duration) -> Self {
+        Self {
+            state: watch::Sender::new(State::Down("it was never made".to_owned())),
+            heard: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            made: Instant::now(),
+            call_timeout,
+        }
+    }
+
+    /// Calls a script, with its whole text if the server does not know its hash.
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer> {
+        let (number, mut line) = self.line().await?;
+        let sent = SystemClock.now();
+        let answer = match self.send(&mut line, &call.by_hash).await {
+            Err(error) if is_no_script(&error) => self.send(&mut line, &call.by_text()).await,
+            answer => answer,
+        };
+        self.judge(number, answer).map(|value| Answer { value, sent })
+    }
+
+    /// Sends a command.
+    pub(crate) async fn command(&self, command: &redis::Cmd) -> Result<Answer> {
+        let (number, mut line) = self.line().await?;
+        let sent = SystemClock.now();
+        let answer = self.send(&mut line, command).await;
+        self.judge(number, answer).map(|value| Answer { value, sent })
+    }
+
+    /// Sends commands with nothing of anyone else's in between.
+    pub(crate) async fn together(&self, commands: &redis::Pipeline) -> Result<Value> {
+        let (number, mut line) = self.line().await?;
+        let counted = Counted::new(self);
+        let answer = line.send_together(commands).await;
+        drop(counted);
+        self.judge(number, answer)
+    }
+
+    async fn send(&self, line: &mut Line, command: &redis::Cmd) -> redis::RedisResult<Value> {
+        let _counted = Counted::new(self);
+        let answer = line.send(command).await;
+        if answer.as_ref().is_ok_and(|_| true) {
+            self.heard.store(self.made.elapsed().as_millis() as u64, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn judge(&self, number: u64, answer: redis::RedisResult<Value>) -> Result<Value> {
+        answer.map_err(|error| {
+            if ends_the_line(&error) {
+                self.broken(number, &error.to_string());
+            }
+            failed(error)
+        })
+    }
+
+    /// The connection, once there is one.
+    pub(crate) async fn line(&self) -> Result<(u64, Line)> {
+        if let State::Up { number, line } = &*self.state.borrow() {
+            return Ok((*number, line.clone()));
+        }
+        let mut state = self.state.subscribe();
+        let up = state.wait_for(|state| !matches!(state, State::Down(_)));
+        match tokio::time::timeout(self.call_timeout, up).await {
+            Ok(Ok(state)) => match &*state {
+                State::Up { number, line } => Ok((*number, line.clone())),
+                State::Closed | State::Down(_) => Err(closed()),
+            },
+            Ok(Err(_)) => Err(closed()),
+            Err(_) => Err(self.down()),
+        }
+    }
+
+    fn down(&self) -> Error {
+        let why = match &*self.state.borrow() {
+            State::Down(why) => why.clone(),
+            State::Up { .. } | State::Closed => "it came back just now".to_owned(),
+        };
+        Error::new(ErrorKind::Unavailable, format!("there is no connection: {why}"))
+    }
+
+    /// Puts a new connection into service. Fails if the link was closed meanwhile.
+    pub(crate) fn up(&self, number: u64, line: Line) -> bool {
+        self.state.send_if_modified(|state| {
+            if matches!(state, State::Closed) {
+                return false;
+            }
+            *state = State::Up { number, line };
+            true
+        })
+    }
+
+    /// Takes a connection out of service, if it is still the present one.
+    pub(crate) fn broken(&self, number: u64, why: &str) {
+        self.state.send_if_modified(|state| match state {
+            State::Up { number: current, .. } if *current == number => {
+                *state = State::Down(why.to_owned());
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Notes why the connection could not be made again.
+    pub(crate) fn still_down(&self, why: &str) {
+        self.state.send_if_modified(|state| match state {
+            State::Down(current) => {
+                why.clone_into(current);
+                false
+            }
+            _ => false,
+        });
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.send_replace(State::Closed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(*self.state.borrow(), State::Closed)
+    }
+
+    /// Completes once connection `number` is out of service.
+    pub(crate) async fn until_down(&self, number: u64) {
+        let mut state = self.state.subscribe();
+        let _ = state
+            .wait_for(|state| !matches!(state, State::Up { number: current, .. } if *current == number))
+            .await;
+    }
+
+    /// Completes once there is a connection. An error if there never will be.
+    pub(crate) async fn until_up(&self) -> Result<()> {
+        let mut state = self.state.subscribe();
+        match state.wait_for(|state| !matches!(state, State::Down(_))).await.as_deref() {
+            Ok(State::Up { .. }) => Ok(()),
+            _ => Err(closed()),
+        }
+    }
+
+    /// Completes once the link is closed.
+    pub(crate) async fn until_closed(&self) {
+        let mut state = self.state.subscribe();
+        let _ = state.wait_for(|state| matches!(state, State::Closed)).await;
+    }
+
+    /// Watches over a connection: whoever waits for an answer or a message would not notice a silent
+    /// end. Completes once the server does not answer in time.
+    pub(crate) async fn watch_over(&self, mut line: Line, in_use: impl Fn() -> bool) {
+        let limit = (self.call_timeout / 2).clamp(Duration::from_millis(20), Duration::from_secs(2));
+        let mut looks = tokio::time::interval((limit / 2).max(Duration::from_millis(10)));
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let silent = self.made.elapsed().as_millis() as u64 - self.heard.load(Ordering::Relaxed);
+            let lately = u128::from(silent) < (limit / 2).as_millis();
+            if lately || !(in_use() || self.calls.load(Ordering::Relaxed) > 0) {
+                continue;
+            }
+            let ping = redis::cmd("PING");
+            match tokio::time::timeout(limit, line.send(&ping)).await {
+                Ok(Ok(_)) => {
+                    self.heard.store(self.made.elapsed().as_millis() as u64, Ordering::Relaxed);
+                }
+                // It says no, but it says something.
+                Ok(Err(error)) if error.code().is_some() && !ends_the_line(&error) => {}
+                Ok(Err(_)) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Counts a call for as long as it waits.
+struct Counted<'a>(&'a Link);
+
+impl<'a> Counted<'a> {
+    fn new(link: &'a Link) -> Self {
+        link.calls.fetch_add(1, Ordering::Relaxed);
+        Self(link)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether the connection is of no use any more: broken, or to a server that decides nothing.
+fn ends_the_line(error: &RedisError) -> bool {
+    error.is_unrecoverable_error()
+        || error.is_connection_dropped()
+        || error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
+}
+

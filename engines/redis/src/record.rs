@@ -1,0 +1,181 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use palisade_core::{Claim, ClaimId, ClaimView, Error, ErrorKind, Family, Mode, Owner, Result, Token};
+
+/// What is stored of a claim: `MODE SLOTS TTL CLIENT FLOOR TAIL`, of which scripts read all but the tail.
+pub(crate) fn record(claim: &Claim, client: &str) -> Vec<u8> {
+    let (mode, of) = mode_code(claim.mode);
+    let floor = floor(claim);
+    let mut record = format!("{mode} {of} {} {client} {floor} ", ttl_millis(claim)).into_bytes();
+    record.extend(tail(claim.family, &claim.owner, claim.value.as_ref()));
+    record
+}
+
+/// Family, owner and value: `FAMILY LENGTH OWNER` and, if there is one, `=` and the value.
+pub(crate) fn tail(family: Family, owner: &Owner, value: Option<&Bytes>) -> Vec<u8> {
+    let owner = serde_json::to_string(owner).expect("an owner is plain text and numbers");
+    let mut tail = format!("{} {} {owner}", family_code(family), owner.len()).into_bytes();
+    if let Some(value) = value {
+        tail.push(b'=');
+        tail.extend_from_slice(value);
+    }
+    tail
+}
+
+/// The token that the grant's must exceed, as scripts read it.
+pub(crate) fn floor(claim: &Claim) -> String {
+    claim.token_floor.map_or_else(|| "-".to_owned(), |floor| floor.to_string())
+}
+
+pub(crate) fn mode_code(mode: Mode) -> (char, u32) {
+    match mode {
+        Mode::Exclusive => ('x', 0),
+        Mode::Shared => ('s', 0),
+        Mode::Slot { of } => ('p', of),
+    }
+}
+
+pub(crate) fn mode_of(code: &str, of: u32) -> Option<Mode> {
+    match code {
+        "x" => Some(Mode::Exclusive),
+        "s" => Some(Mode::Shared),
+        "p" => Some(Mode::Slot { of }),
+        _ => None,
+    }
+}
+
+/// The TTL in the server's unit, never shorter than it is.
+pub(crate) fn ttl_millis(claim: &Claim) -> u64 {
+    claim.ttl.as_duration().as_nanos().div_ceil(1_000_000) as u64
+}
+
+fn family_code(family: Family) -> char {
+    match family {
+        Family::Mutex => 'm',
+        Family::Rw => 'r',
+        Family::Permits => 'p',
+        Family::Election => 'e',
+    }
+}
+
+fn family_of(code: &str) -> Option<Family> {
+    match code {
+        "m" => Some(Family::Mutex),
+        "r" => Some(Family::Rw),
+        "p" => Some(Family::Permits),
+        "e" => Some(Family::Election),
+        _ => None,
+    }
+}
+
+/// A claim as the scripts show it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) id: String,
+    /// `TOKEN SLOT SINCE` and the record; empty for another client's lock.
+    pub(crate) stored: Vec<u8>,
+    pub(crate) left_millis: i64,
+    pub(crate) holds: bool,
+    /// The value of another client's lock.
+    pub(crate) foreign: Option<Vec<u8>>,
+}
+
+impl Shown {
+    /// The claim as seen at `now`, the server's time in milliseconds.
+    pub(crate) fn view(&self, now: u64) -> Result<ClaimView> {
+        match &self.foreign {
+            Some(value) => self.foreign(value),
+            None => self.own(now),
+        }
+        .ok_or_else(|| {
+            let message = "what is stored of a claim cannot be read; another program's, or a newer version's?";
+            Error::new(ErrorKind::Corrupt, message)
+        })
+    }
+
+    fn own(&self, now: u64) -> Option<ClaimView> {
+        let mut parts = self.stored.splitn(11, |byte| *byte == b' ');
+        let mut next = || std::str::from_utf8(parts.next()?).ok();
+        let (token, slot, since) = (next()?, next()?, next()?);
+        let (mode, of, _ttl, _client, _floor) = (next()?, next()?, next()?, next()?, next()?);
+        let (family, length) = (next()?, next()?);
+        let (owner, value) = parts.next()?.split_at_checked(length.parse().ok()?)?;
+        Some(ClaimView {
+            claim: self.id.parse().ok()?,
+            family: family_of(family)?,
+            mode: mode_of(mode, of.parse().ok()?)?,
+            slot: slot.parse().ok(),
+            token: Token::new(token.parse().ok()?).filter(|_| self.holds),
+            owner: Arc::new(serde_json::from_slice(owner).ok()?),
+            value: value.strip_prefix(b"=").map(Bytes::copy_from_slice),
+            age: Duration::from_millis(now.saturating_sub(since.parse().ok()?)),
+            expires_in: self.left(),
+        })
+    }
+
+    /// Another client's lock: all that is known is its value, which some fill with what helps people.
+    fn foreign(&self, value: &[u8]) -> Option<ClaimView> {
+        const SHOWN: usize = 80;
+        let text: String = String::from_utf8_lossy(value)
+            .chars()
+            .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+            .take(SHOWN)
+            .collect();
+        let owner = Owner {
+            client: "another-client".to_owned(),
+            host: String::new(),
+            pid: 0,
+            label: Some(format!("not a Palisade client; its value is {text:?}")),
+            trace: None,
+        };
+        Some(ClaimView {
+            claim: self.id.parse::<ClaimId>().ok()?,
+            family: Family::Mutex,
+            mode: Mode::Exclusive,
+            slot: None,
+            token: None,
+            owner: Arc::new(owner),
+            value: None,
+            age: Duration::ZERO,
+            expires_in: self.left(),
+        })
+    }
+
+    fn left(&self) -> Option<Duration> {
+        u64::try_from(self.left_millis).ok().map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::{Name, Ttl};
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let owner = Arc::new(Owner { label: Some("a b = c\u{1f}é".into()), ..Owner::this_process() });
+        let claim = Claim::new(Name::new("n").unwrap(), Mode::Slot { of: 3 }, Ttl::default(), owner)
+            .family(Family::Election)
+            .value(&b"\x00=\xff "[..]);
+        let mut stored = b"42 1 1000 ".to_vec();
+        stored.extend(record(&claim, "client"));
+        let shown = Shown { id: claim.id.to_string(), stored, left_millis: 70, holds: true, foreign: None };
+        let view = shown.view(1500).unwrap();
+        assert_eq!((view.claim, view.family, view.mode), (claim.id, claim.family, claim.mode));
+        assert_eq!((view.owner, view.value), (claim.owner, claim.value));
+        assert_eq!((view.token, view.slot), (Token::new(42), Some(1)));
+        assert_eq!((view.age, view.expires_in), (Duration::from_millis(500), Some(Duration::from_millis(70))));
+    }
+
+    #[test]
+    fn nonsense_is_an_error_not_a_panic() {
+        for stored in [&b""[..], b"1", b"1 - 2 x 0 5 c - m 900 {}", b"1 - 2 x 0 5 c - m 2 {}", b"\xff \xff"] {
+            let shown =
+                Shown { id: "x".into(), stored: stored.to_vec(), left_millis: -1, holds: true, foreign: None };
+            assert_eq!(shown.view(0).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+-- ARGV: id, 'v' with the new record's tail, or 'm' with the new mode and number of slots
+use(1)
+purge()
+local id, owner = ARGV[1], key_owner()
+local alone = owner == id and holder(owner)
+local stored = not alone and redis.call('HGET', S, id)
+if not alone and not stored then return { 'u', redis.call('HGET', G, id) or '' } end
+local record = alone or parse(stored)
+
+local function put()
+  if alone then
+    redis.call('SET', R, id .. ' ' .. format(record), 'PX', math.max(1, redis.call('PTTL', K)))
+  else
+    redis.call('HSET', S, id, format(record))
+  end
+end
+
+if ARGV[2] == 'v' then
+  record.tail = ARGV[3]
+  put()
+  return { 'd' }
+end
+local mode, of = ARGV[3], tonumber(ARGV[4])
+if alone and mode == 's' then
+  local ms = math.max(1, redis.call('PTTL', K))
+  local since = record.since
+  record.mode = 's'
+  redis.call('DEL', R)
+  key_free()
+  redis.call('ZADD', E, now + ms, id)
+  let_in(id, record, '-', record.token, ms)
+  record.since = since
+  redis.call('HSET', S, id, format(record))
+elseif record.mode == 'p' and mode == 'p' and of > 0 then
+  redis.call('HSET', S, 'of', of)
+  for _, other in ipairs(redis.call('ZRANGE', E, 0, -1)) do
+    local one = redis.call('HGET', S, other)
+    local parsed = one and parse(one)
+    if parsed and parsed.mode == 'p' then
+      parsed.of = of
+      redis.call('HSET', S, other, format(parsed))
+    end
+  end
+elseif record.mode ~= mode or (mode == 'p' and record.of ~= of) then
+  return { 'n', record.mode, tostring(record.of), record.token == '0' and 0 or 1 }
+end
+promote()
+return { 'd' }

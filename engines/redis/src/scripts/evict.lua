@@ -1,0 +1,24 @@
+-- ARGV: id, reason
+use(1)
+purge()
+local id, owner = ARGV[1], key_owner()
+local record = holder(owner)
+if owner == id and record then
+  key_free()
+  redis.call('DEL', R)
+elseif owner and not record and not is_marker(owner) and string.sub(redis.sha1hex(owner), 1, 32) == id then
+  -- Another client's lock, shown under a name made from its value.
+  key_free()
+  promote()
+  return 1
+else
+  local stored = redis.call('HGET', S, id)
+  if not stored then return 0 end
+  record = parse(stored)
+  forget(id, record)
+  tidy()
+end
+bury(id, 'evicted ' .. ARGV[2], tonumber(record.ttl))
+redis.call('PUBLISH', 'palisade:wake:' .. record.client, 'X ' .. id .. ' ' .. ARGV[2])
+promote()
+return 1

@@ -1,0 +1,4 @@
+use(1)
+purge()
+promote()
+return { tostring(now), view() }

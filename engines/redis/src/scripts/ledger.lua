@@ -1,0 +1,202 @@
+-- Who holds and who waits for one resource. All numbers that may pass 2^53 stay text.
+--
+-- K  the lock itself           R  who holds it alone
+-- S  records by claim id; 's<slot>' the id in a slot; 'of' slots in force; 'n' arrivals so far
+-- W  who waits, by arrival     E  who waits or shares, by expiry
+-- G  why claims ended          T  the last token of this hash slot
+local now, micros
+
+local function use(at)
+  K, R, S, W = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
+  E, G, T = KEYS[at + 4], KEYS[at + 5], KEYS[at + 6]
+end
+
+do
+  local time = redis.call('TIME')
+  micros = time[1] .. string.sub('00000' .. time[2], -6)
+  now = tonumber(string.sub(micros, 1, -4))
+end
+
+local SHARED, SLOTS = 'palisade:shared', 'palisade:slots'
+
+local function less(a, b)
+  return #a < #b or (#a == #b and a < b)
+end
+
+-- At least the server's time, so that a lost counter does not make tokens fall. Who brings a floor
+-- counts for a quorum, where nodes agree only if none of them looks at its own clock.
+local function next_token(floor)
+  local last = redis.call('GET', T) or '0'
+  if floor == '-' and less(last, micros) then
+    redis.call('SET', T, micros)
+    return micros
+  end
+  if floor ~= '-' and less(last, floor) then redis.call('SET', T, floor) end
+  redis.call('INCR', T)
+  return redis.call('GET', T)
+end
+
+local function parse(stored)
+  local token, slot, since, rest = string.match(stored, '^(%d+) (%S+) (%d+) (.*)$')
+  local mode, of, ttl, client, floor, tail = string.match(rest, '^(%a) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  return { token = token, slot = slot, since = since, mode = mode, of = tonumber(of), ttl = ttl,
+    client = client, floor = floor, tail = tail }
+end
+
+local function format(record)
+  return table.concat({ record.token, record.slot, record.since, record.mode,
+    string.format('%d', record.of), record.ttl, record.client, record.floor, record.tail }, ' ')
+end
+
+-- The record of whoever holds alone, if that is one of ours.
+local function holder(owner)
+  local stored = owner and redis.call('GET', R)
+  if not stored then return nil end
+  local id, rest = string.match(stored, '^(%S+) (.*)$')
+  if id ~= owner then return nil end
+  return parse(rest), id
+end
+
+-- Keeps the lists a little longer than their longest member.
+local function keep(ms)
+  for _, key in ipairs({ S, W, E }) do
+    local left = redis.call('PTTL', key)
+    if left ~= -2 and left < ms + 1000 then redis.call('PEXPIRE', key, ms + 1000) end
+  end
+end
+
+local function insiders()
+  return redis.call('ZCARD', E) - redis.call('ZCARD', W)
+end
+
+local function forget(id, record)
+  redis.call('ZREM', E, id)
+  redis.call('ZREM', W, id)
+  redis.call('HDEL', S, id)
+  if record and record.slot ~= '-' then redis.call('HDEL', S, 's' .. record.slot) end
+end
+
+local function is_marker(owner)
+  return owner == SHARED or owner == SLOTS
+end
+
+-- Takes the marker away with the last of those who share, and the lists with the last claim.
+local function tidy()
+  if insiders() == 0 and is_marker(key_owner()) then key_free() end
+  if redis.call('EXISTS', E) == 0 then redis.call('DEL', S, W) end
+end
+
+local function bury(id, why, ms)
+  redis.call('HSET', G, id, why)
+  if redis.call('PTTL', G) < math.max(ms, 60000) then redis.call('PEXPIRE', G, math.max(ms, 60000)) end
+end
+
+-- Ends what has expired.
+local function purge()
+  local expired = redis.call('ZRANGEBYSCORE', E, '-inf', now)
+  for _, id in ipairs(expired) do
+    local stored = redis.call('HGET', S, id)
+    forget(id, stored and parse(stored))
+  end
+  if #expired > 0 then tidy() end
+end
+
+local function free_slot(of)
+  for slot = 0, of - 1 do
+    if redis.call('HEXISTS', S, 's' .. slot) == 0 then return tostring(slot) end
+  end
+end
+
+-- Whether a claim may come in, and into which slot.
+local function admits(mode, of)
+  local owner = key_owner()
+  if owner and not is_marker(owner) then return false end
+  local count = insiders()
+  if count == 0 then
+    if owner then key_free() end
+    owner = nil
+  elseif not owner then
+    -- Somebody took the marker away while they are still inside.
+    owner = redis.call('HGET', S, 's') or SHARED
+  end
+  if mode == 'x' then return not owner and count == 0, '-' end
+  if mode == 's' then return owner ~= SLOTS, '-' end
+  if owner == SHARED or count >= of then return false end
+  local slot = free_slot(of)
+  return slot ~= nil, slot
+end
+
+-- Lets a claim in that may come in, for as long as it stands.
+local function let_in(id, record, slot, token, ms)
+  record.token, record.slot, record.since = token, slot, tostring(now)
+  if record.mode == 'x' then
+    redis.call('HDEL', S, id)
+    redis.call('ZREM', W, id)
+    redis.call('ZREM', E, id)
+    key_set(id, ms)
+    redis.call('SET', R, id .. ' ' .. format(record), 'PX', ms)
+    return
+  end
+  local marker = record.mode == 's' and SHARED or SLOTS
+  redis.call('HSET', S, id, format(record), 's', marker)
+  if slot ~= '-' then redis.call('HSET', S, 's' .. slot, id) end
+  redis.call('ZREM', W, id)
+  redis.call('ZADD', E, now + ms, id)
+  key_set(marker, math.max(ms, redis.call('PTTL', K)))
+  keep(ms)
+end
+
+-- Lets in whoever is next, in the order of arrival. Returns whether one that can be reached has to
+-- go on waiting: nobody may overtake it. Who cannot be told is passed over, and keeps its place.
+local function promote(asker)
+  local at = 0
+  while true do
+    local id = redis.call('ZRANGE', W, at, at)[1]
+    if not id then return false end
+    local stored = redis.call('HGET', S, id)
+    if not stored then
+      forget(id)
+    else
+      local record = parse(stored)
+      local may, slot = admits(record.mode, record.of)
+      if not may then return true end
+      local ms = math.max(1, tonumber(redis.call('ZSCORE', E, id)) - now)
+      local token = next_token(record.floor)
+      local told = id == asker
+        or redis.call('PUBLISH', 'palisade:wake:' .. record.client, 'G ' .. id .. ' ' .. token .. ' ' .. slot)
+      -- A Cluster counts only those who listen at this very node.
+      if told == 0 and SINGLE then
+        at = at + 1
+      else
+        let_in(id, record, slot, token, ms)
+      end
+    end
+  end
+end
+
+-- All claims, those inside first, each with its record and what remains of it.
+local function view()
+  local owner, seen = key_owner(), {}
+  local record, id = holder(owner)
+  if record then
+    seen[1] = { id, format(record), redis.call('PTTL', K), 1 }
+  elseif owner and not is_marker(owner) then
+    seen[1] = { string.sub(redis.sha1hex(owner), 1, 32), '', redis.call('PTTL', K), 1, owner }
+  end
+  local waiting = {}
+  for rank, waiter in ipairs(redis.call('ZRANGE', W, 0, -1)) do waiting[waiter] = rank end
+  local inside, line = {}, {}
+  local all = redis.call('ZRANGE', E, 0, -1, 'WITHSCORES')
+  for at = 1, #all, 2 do
+    local stored = redis.call('HGET', S, all[at])
+    if stored then
+      local entry = { all[at], stored, tonumber(all[at + 1]) - now, waiting[all[at]] and 0 or 1 }
+      table.insert(waiting[all[at]] and line or inside, entry)
+    end
+  end
+  table.sort(inside, function(a, b) return less(parse(a[2]).token, parse(b[2]).token) end)
+  table.sort(line, function(a, b) return waiting[a[1]] < waiting[b[1]] end)
+  for _, entry in ipairs(inside) do table.insert(seen, entry) end
+  for _, entry in ipairs(line) do table.insert(seen, entry) end
+  return seen
+end

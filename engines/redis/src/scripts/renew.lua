@@ -1,0 +1,31 @@
+-- ARGV: id and TTL of each claim. Answers 1, or why it is gone.
+local answers = {}
+
+local function renew(id, ttl)
+  if key_owner() == id then
+    redis.call('PEXPIRE', K, ttl)
+    redis.call('PEXPIRE', R, ttl)
+    return 1
+  end
+  local expires = redis.call('ZSCORE', E, id)
+  if expires and tonumber(expires) > now then
+    redis.call('ZADD', E, now + ttl, id)
+    if not redis.call('ZSCORE', W, id) then
+      local owner = key_owner()
+      if is_marker(owner) then
+        if redis.call('PTTL', K) < ttl then redis.call('PEXPIRE', K, ttl) end
+      elseif not owner then
+        key_set(redis.call('HGET', S, 's') or SHARED, ttl)
+      end
+    end
+    keep(ttl)
+    return 1
+  end
+  return redis.call('HGET', G, id) or ''
+end
+
+for at = 1, #ARGV / 2 do
+  use(at * 7 - 6)
+  answers[at] = renew(ARGV[at * 2 - 1], tonumber(ARGV[at * 2]))
+end
+return answers
