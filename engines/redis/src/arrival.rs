@@ -91,7 +91,8 @@ fn check(info: &Info, named_by_hand: bool) -> Result<()> {
         return refused(format!("the server is Redis {version}; 6.2 or newer is needed"));
     }
     if get("role") == "slave" {
-        let message = "the server is a replica, and a replica decides nothing; name the primary, or use redis+sentinel";
+        let message =
+            "the server is a replica, and a replica decides nothing; name the primary, or use redis+sentinel";
         let kind = if named_by_hand { ErrorKind::Unsupported } else { ErrorKind::Unavailable };
         return Err(Error::new(kind, message));
     }
@@ -193,7 +194,10 @@ mod tests {
     #[test]
     fn servers_that_cannot_be_trusted_are_refused_with_the_reason() {
         assert!(check(&info(""), true).is_ok());
-        assert!(check(&info("maxmemory_policy:allkeys-lru"), true).is_ok(), "without a limit nothing is evicted");
+        assert!(
+            check(&info("maxmemory_policy:allkeys-lru"), true).is_ok(),
+            "without a limit nothing is evicted"
+        );
         let cases = [
             ("redis_version:6.0.16", "6.2"),
             ("role:slave", "replica"),

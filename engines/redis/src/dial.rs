@@ -200,9 +200,7 @@ fn certificates(tls: &Tls) -> Result<TlsCertificates> {
     // Whoever runs the program may have chosen another one: then that one stays.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let client_tls = match (&tls.cert, &tls.key) {
-        (Some(cert), Some(key)) => {
-            Some(ClientTlsConfig { client_cert: pem(cert)?, client_key: pem(key)? })
-        }
+        (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: pem(cert)?, client_key: pem(key)? }),
         (None, None) => None,
         _ => return Err(Error::new(ErrorKind::Invalid, "tls-cert and tls-key go together")),
     };

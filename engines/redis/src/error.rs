@@ -13,13 +13,20 @@ pub(crate) fn failed(error: RedisError) -> Error {
 fn said(error: &RedisError) -> (ErrorKind, String) {
     let detail = error.detail().unwrap_or_default();
     match error.code().unwrap_or_default() {
-        "NOPERM" => (ErrorKind::Denied, format!("the server refuses: {detail}; see docs/engines/redis.md for the rights that are needed")),
+        "NOPERM" => (
+            ErrorKind::Denied,
+            format!("the server refuses: {detail}; see docs/engines/redis.md for the rights that are needed"),
+        ),
         "NOAUTH" | "WRONGPASS" => (ErrorKind::Denied, "the server refuses this user or password".to_owned()),
         "OOM" => (ErrorKind::Full, "the server has no memory left (maxmemory)".to_owned()),
-        "MISCONF" => (ErrorKind::Full, "the server cannot write to its disk, and takes no writes meanwhile".to_owned()),
+        "MISCONF" => {
+            (ErrorKind::Full, "the server cannot write to its disk, and takes no writes meanwhile".to_owned())
+        }
         "READONLY" => (ErrorKind::Unavailable, "the server is a replica now".to_owned()),
         "LOADING" => (ErrorKind::Unavailable, "the server is still loading its data".to_owned()),
-        "MASTERDOWN" | "CLUSTERDOWN" => (ErrorKind::Unavailable, format!("the servers are not able to serve now: {detail}")),
+        "MASTERDOWN" | "CLUSTERDOWN" => {
+            (ErrorKind::Unavailable, format!("the servers are not able to serve now: {detail}"))
+        }
         "BUSY" => (ErrorKind::Unavailable, "the server is busy with somebody's script".to_owned()),
         "WRONGTYPE" => (ErrorKind::Corrupt, "there is something else at a key of Palisade's".to_owned()),
         "" => unanswered(error),
@@ -29,7 +36,9 @@ fn said(error: &RedisError) -> (ErrorKind, String) {
 
 fn unanswered(error: &RedisError) -> (ErrorKind, String) {
     match error.kind() {
-        Redis::AuthenticationFailed => (ErrorKind::Denied, "the server refuses this user or password".to_owned()),
+        Redis::AuthenticationFailed => {
+            (ErrorKind::Denied, "the server refuses this user or password".to_owned())
+        }
         Redis::Server(ServerErrorKind::ReadOnly) => {
             (ErrorKind::Unavailable, "the server is a replica now".to_owned())
         }

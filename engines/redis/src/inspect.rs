@@ -52,9 +52,8 @@ impl Inner {
             return Ok(None);
         }
         let (holders, waiters): (Vec<&Shown>, Vec<&Shown>) = shown.into_iter().partition(|one| one.holds);
-        let views = |claims: Vec<&Shown>| {
-            claims.into_iter().map(|one| one.view(now)).collect::<Result<Vec<_>>>()
-        };
+        let views =
+            |claims: Vec<&Shown>| claims.into_iter().map(|one| one.view(now)).collect::<Result<Vec<_>>>();
         Ok(Some(ResourceView { resource: name.clone(), holders: views(holders)?, waiters: views(waiters)? }))
     }
 

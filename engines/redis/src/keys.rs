@@ -37,13 +37,8 @@ pub(crate) const KEYS: usize = 7;
 
 impl Layout {
     pub(crate) fn new(pattern: &KeyPattern, namespace: &str) -> Self {
-        let namespace =
-            if namespace.is_empty() { String::new() } else { format!("{namespace}{SEPARATOR}") };
-        Self {
-            before: format!("{}{namespace}", pattern.before),
-            after: pattern.after.clone(),
-            namespace,
-        }
+        let namespace = if namespace.is_empty() { String::new() } else { format!("{namespace}{SEPARATOR}") };
+        Self { before: format!("{}{namespace}", pattern.before), after: pattern.after.clone(), namespace }
     }
 
     /// The lock key of a resource.
@@ -189,7 +184,8 @@ mod tests {
     fn all_keys_of_a_resource_share_a_slot_whatever_its_name() {
         for pattern in ["{name}", "lock:{name}", "{tenant}:{name}", "{name}:}{lock"] {
             let layout = Layout::new(&KeyPattern::parse(pattern).unwrap(), "");
-            for name in ["orders", "a{b}c", "a}b", "{}x", "{", "}{", "{{a}}", "a{}b{c}", "é🚲", "a:b}:s:c"] {
+            for name in ["orders", "a{b}c", "a}b", "{}x", "{", "}{", "{{a}}", "a{}b{c}", "é🚲", "a:b}:s:c"]
+            {
                 let keys = keys(&layout, name);
                 assert_eq!(keys.len(), KEYS);
                 for key in &keys {
@@ -214,7 +210,8 @@ mod tests {
     #[test]
     fn namespaces_do_not_see_each_other() {
         let pattern = KeyPattern::default();
-        let (none, a, ab) = (Layout::new(&pattern, ""), Layout::new(&pattern, "a"), Layout::new(&pattern, "a/b"));
+        let (none, a, ab) =
+            (Layout::new(&pattern, ""), Layout::new(&pattern, "a"), Layout::new(&pattern, "a/b"));
         let key = keys(&a, "b/c");
         assert_ne!(key[0], keys(&ab, "c")[0]);
         assert_eq!(a.resource_of(&key[1]).unwrap().as_str(), "b/c");

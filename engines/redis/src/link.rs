@@ -26,7 +26,10 @@ pub(crate) struct Link {
 pub(crate) enum State {
     /// There is no connection, because of this.
     Down(String),
-    Up { number: u64, line: Line },
+    Up {
+        number: u64,
+        line: Line,
+    },
     Closed,
 }
 
@@ -241,4 +244,3 @@ fn ends_the_line(error: &RedisError) -> bool {
         || error.is_connection_dropped()
         || error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
 }
-

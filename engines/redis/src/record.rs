@@ -90,7 +90,8 @@ impl Shown {
             None => self.own(now),
         }
         .ok_or_else(|| {
-            let message = "what is stored of a claim cannot be read; another program's, or a newer version's?";
+            let message =
+                "what is stored of a claim cannot be read; another program's, or a newer version's?";
             Error::new(ErrorKind::Corrupt, message)
         })
     }
@@ -167,14 +168,22 @@ mod tests {
         assert_eq!((view.claim, view.family, view.mode), (claim.id, claim.family, claim.mode));
         assert_eq!((view.owner, view.value), (claim.owner, claim.value));
         assert_eq!((view.token, view.slot), (Token::new(42), Some(1)));
-        assert_eq!((view.age, view.expires_in), (Duration::from_millis(500), Some(Duration::from_millis(70))));
+        assert_eq!(
+            (view.age, view.expires_in),
+            (Duration::from_millis(500), Some(Duration::from_millis(70)))
+        );
     }
 
     #[test]
     fn nonsense_is_an_error_not_a_panic() {
         for stored in [&b""[..], b"1", b"1 - 2 x 0 5 c - m 900 {}", b"1 - 2 x 0 5 c - m 2 {}", b"\xff \xff"] {
-            let shown =
-                Shown { id: "x".into(), stored: stored.to_vec(), left_millis: -1, holds: true, foreign: None };
+            let shown = Shown {
+                id: "x".into(),
+                stored: stored.to_vec(),
+                left_millis: -1,
+                holds: true,
+                foreign: None,
+            };
             assert_eq!(shown.view(0).unwrap_err().kind(), ErrorKind::Corrupt);
         }
     }

@@ -62,9 +62,7 @@ impl Inner {
         });
         let verdict = verdict(Reply::new(self.link.call(&call).await?.value)?)?;
         match verdict.word.as_str() {
-            "done" => {
-                Ok(Written::Done(Version::new(verdict.current.parse().map_err(|_| unexpected())?)))
-            }
+            "done" => Ok(Written::Done(Version::new(verdict.current.parse().map_err(|_| unexpected())?))),
             _ => Ok(Written::Refused(verdict.refusal(condition.token.as_ref())?)),
         }
     }

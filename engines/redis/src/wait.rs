@@ -106,7 +106,8 @@ impl Inner {
             "q" => {
                 let ahead = u32::try_from(reply.number()?).map_err(|_| unexpected())?;
                 let valid_until = end(reply.number()?);
-                let after = u64::try_from(reply.number()?).ok().map(|left| Duration::from_millis(left.max(1)));
+                let after =
+                    u64::try_from(reply.number()?).ok().map(|left| Duration::from_millis(left.max(1)));
                 let look = Look { after, foreign: reply.number()? == 1 };
                 Said::Queued(Place { ahead, valid_until }, look)
             }

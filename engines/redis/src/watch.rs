@@ -71,7 +71,9 @@ impl Ear {
 
     fn check(&self) -> Result<()> {
         if self.deaf.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(failed(redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe))));
+            return Err(failed(redis::RedisError::from(std::io::Error::from(
+                std::io::ErrorKind::BrokenPipe,
+            ))));
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ const SLACK: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// How often a hand-over is measured.
-const HAND_OVERS: usize = 9;
+const HAND_OVERS: usize = 5;
 
 /// Where the cases play.
 struct Stage<'a> {

@@ -54,6 +54,13 @@ struct Run {
     /// How many turns each process takes.
     #[arg(long, default_value_t = 500)]
     turns: u32,
+    /// How long each pauses between two turns, on average. Without a pause our queue is never empty,
+    /// and leaves little to those that poll.
+    #[arg(long, default_value_t = 2_000)]
+    pause_us: u64,
+    /// How many processes of ours contend; of each foreign client it is two.
+    #[arg(long, default_value_t = 2)]
+    ours: u32,
     /// Only pairings whose name has this in it, and no crossing cases.
     #[arg(long)]
     only: Option<String>,
@@ -81,7 +88,8 @@ async fn contend(run: Run) -> Result<()> {
     let server = server::Server::start().await?;
     println!("redis-server {} on port {}", server.version().await?, server.port());
     let (mut rows, mut problems) = (Vec::new(), Vec::new());
-    for pairing in pairing::all(&run.clients, run.turns)? {
+    let pace = pairing::Pace { turns: run.turns, pause_us: run.pause_us, ours: run.ours };
+    for pairing in pairing::all(&run.clients, pace)? {
         if run.only.as_ref().is_none_or(|part| pairing.name.contains(part.as_str())) {
             println!("… {}", pairing.name);
             match pairing.run(&server).await {

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::pairing::{Expected, Report};
 
 const HEADER: [&str; 9] = [
-    "pairing (2 processes of each)",
+    "pairing",
     "turns",
     "overlaps",
     "lost updates",
