@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::{
-    Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Error, ErrorKind, Evicted, GoneReason, Grant,
+    BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Error, ErrorKind, Evicted, GoneReason, Grant,
     ModeChange, Name, Place, Renewed, Result, SystemClock, Token, Waited, Withdrawn,
 };
 
@@ -87,7 +87,7 @@ impl Inner {
         Ok(said)
     }
 
-    fn note_end(&self, claim: &Claim, until: palisade_core::BootInstant) {
+    fn note_end(&self, claim: &Claim, until: BootInstant) {
         self.claims.refreshed(claim.id, until.saturating_sub(claim.ttl.as_duration()));
     }
 
@@ -154,10 +154,11 @@ impl Inner {
                 continue;
             };
             let Some(told) = told.as_mut().as_pin_mut() else { continue };
+            let own_end = self.claims.stand(claim.id).map(|(_, until)| until);
             tokio::select! {
                 () = told => {}
                 () = self.link.until_closed() => return Err(closed()),
-                () = until_due(&next) => {}
+                () = until_due(&next, own_end) => {}
                 () = self.until_foreign_leaves(claim, &next, tries) => tries += 1,
             }
         }
@@ -305,9 +306,12 @@ impl Inner {
     }
 }
 
-async fn until_due(look: &Look) {
-    match look.after {
-        Some(after) => tokio::time::sleep(after).await,
+/// Completes when whoever is ahead could have expired, or the claim itself.
+async fn until_due(look: &Look, own_end: Option<BootInstant>) {
+    let now = SystemClock.now();
+    let own = own_end.map(|end| end.saturating_since(now) + Duration::from_millis(1));
+    match look.after.into_iter().chain(own).min() {
+        Some(after) => SystemClock.sleep_until(now + after).await,
         None => std::future::pending().await,
     }
 }
