@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::{
-    BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Error, ErrorKind, Evicted, GoneReason, Grant,
-    ModeChange, Name, Place, Renewed, Result, SystemClock, Token, Waited, Withdrawn,
+    BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Error, ErrorKind, Evicted,
+    GoneReason, Grant, ModeChange, Name, Place, Renewed, Result, SystemClock, Token, Waited, Withdrawn,
 };
 
 use crate::claims::{Held, Stand};

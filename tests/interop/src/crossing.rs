@@ -48,6 +48,8 @@ pub(crate) async fn run(server: &Server, clients: &[Client], palisade: &Path) ->
     tell("a foreign lock whose holder died ends with its TTL", they_die(&stage).await);
     tell("our lock whose holder died ends with its TTL", we_die(&stage).await);
     tell("a foreign client is refused what we hold", refused(&stage).await);
+    tell("our readers and slots keep foreign clients out, and are kept out", shared(&stage).await);
+    tell("an operator can evict a foreign holder", evicted(&stage).await);
     tell("whoever deletes our key takes the lock from us, and we are told", robbed(&stage).await);
     tell("a hash at our key is somebody's lock", hash(&stage).await);
     tell("another key for the same name", pattern(&stage).await);
@@ -159,12 +161,9 @@ async fn we_die(stage: &Stage<'_>) -> Result<String> {
     let mut waiter = foreign.start(port, "ours-dead", &["turns", "1", "0", "heir"]).await?;
     holder.kill().await?;
     waiter.go().await?;
-    let waited = waiter.outcome().await?.max_wait;
-    ensure!(
-        waited > TTL / 3 && waited < TTL + SLACK,
-        "redis-py got in after {waited:?}, the TTL was {TTL:?}"
-    );
-    Ok(format!("TTL {}, redis-py got in after {}", milliseconds(TTL), milliseconds(waited)))
+    let wait = waiter.outcome().await?.max_wait;
+    ensure!(wait > TTL / 3 && wait < TTL + SLACK, "redis-py got in after {wait:?}, the TTL was {TTL:?}");
+    Ok(format!("TTL {}, redis-py got in after {}", milliseconds(TTL), milliseconds(wait)))
 }
 
 async fn refused(stage: &Stage<'_>) -> Result<String> {
@@ -182,7 +181,44 @@ async fn refused(stage: &Stage<'_>) -> Result<String> {
     Ok("refused while we held it for longer than the TTL, let in afterwards".to_owned())
 }
 
-/// What ShedLock does by default when its own lock has expired: it deletes whatever is there.
+async fn shared(stage: &Stage<'_>) -> Result<String> {
+    let (port, foreign) = (stage.server.port(), stage.client("redis-py")?);
+    let client = stage.ours("").await?;
+    let lock = client.rw_lock("shared")?;
+    let (one, two) = (lock.read().await?, client.rw_lock("shared")?.read().await?);
+    let slot = client.semaphore("slots", 3)?.acquire().await?;
+    // The one whose end comes first must not open the door for others.
+    one.release().await?;
+    for key in ["shared", "slots"] {
+        let said = foreign.attempt(port, key).await?;
+        ensure!(said == "refused", "redis-py was {said} {key}");
+    }
+    two.release().await?;
+    slot.release().await?;
+    let reader = foreign.start(port, "shared", &["hold"]).await?;
+    let slots = foreign.start(port, "slots", &["hold"]).await?;
+    ensure!(lock.try_read().await?.is_none(), "we read although redis-py holds the lock");
+    ensure!(client.semaphore("slots", 3)?.try_acquire().await?.is_none(), "we got a slot of redis-py's lock");
+    reader.release().await?;
+    slots.release().await?;
+    client.close().await;
+    Ok("redis-py was refused while we read or had a slot, and we while it held".to_owned())
+}
+
+async fn evicted(stage: &Stage<'_>) -> Result<String> {
+    let holder = stage.client("redis-py")?.start(stage.server.port(), "evicted", &["hold"]).await?;
+    let client = stage.ours("").await?;
+    let view = client.show("evicted").await?;
+    let claim = view.holders.first().context("the foreign holder is not shown")?.claim;
+    client.evict("evicted", claim, "it hangs").await?;
+    let guard = client.mutex("evicted")?.try_acquire().await?.context("the lock is still held")?;
+    guard.release().await?;
+    holder.kill().await?;
+    client.close().await;
+    Ok("gone at once, and the lock was ours".to_owned())
+}
+
+/// What `ShedLock` does by default when its own lock has expired: it deletes whatever is there.
 async fn robbed(stage: &Stage<'_>) -> Result<String> {
     let (victim, heir) = (stage.ours("").await?, stage.ours("").await?);
     let (guard, _) = take(&victim.mutex("robbed")?).await?;
@@ -223,11 +259,11 @@ async fn hash(stage: &Stage<'_>) -> Result<String> {
     let at = now();
     let _: () = server.del("hash").await?;
     let (guard, had) = waiter.await??;
-    let waited = had.saturating_sub(at);
-    ensure!(waited < SLACK, "we learned of its end after {waited:?}");
+    let wait = had.saturating_sub(at);
+    ensure!(wait < SLACK, "we learned of its end after {wait:?}");
     guard.release().await?;
     client.close().await;
-    Ok(format!("waited for, and had {} after it was deleted", milliseconds(waited)))
+    Ok(format!("waited for, and had {} after it was deleted", milliseconds(wait)))
 }
 
 async fn pattern(stage: &Stage<'_>) -> Result<String> {
