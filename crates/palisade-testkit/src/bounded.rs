@@ -11,7 +11,6 @@ pub(crate) async fn bounded<T>(limit: Duration, what: &str, future: impl Future<
 }
 
 /// Looks again and again until `look` finds something, at most for `limit`.
-#[cfg(any(test, feature = "suite"))]
 pub(crate) async fn eventually<T, F>(limit: Duration, what: &str, mut look: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<Option<T>>>,

@@ -23,6 +23,7 @@
 //! | record what happened, and read it again | [`history`] |
 //! | judge what happened | [`check`] |
 //! | start an engine to try it on | [`launch`] |
+//! | start the servers that an engine needs | [`servers`] |
 //! | let workers lock and faults strike | [`verify`] |
 //! | try ten thousand seeds in a minute | [`sim`] |
 //! | lose, delay and cut what goes over the network | [`proxy`], [`remote`] |
@@ -52,6 +53,7 @@ pub mod remote;
 mod report;
 #[cfg(feature = "suite")]
 mod runner;
+pub mod servers;
 #[cfg(feature = "suite")]
 mod session;
 #[cfg(feature = "suite")]

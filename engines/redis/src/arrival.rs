@@ -6,6 +6,7 @@ use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::{FromRedisValue, Value};
 use uuid::Uuid;
 
+use crate::address::HostPort;
 use crate::config::RedisConfig;
 use crate::dial::Line;
 use crate::error::{failed, unexpected};
@@ -21,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) forgot_at: Option<BootInstant>,
     /// Whether it tells when a key changes that we ask about.
     pub(crate) tracks: bool,
+    /// Where it is, if it is one server.
+    pub(crate) address: Option<HostPort>,
 }
 
 /// Asks a server who it is and what we may do, before anything is entrusted to it.
@@ -51,7 +54,7 @@ pub(crate) async fn arrive(
     let (source, first_run) = born(line, scripts, &servers, known).await?;
     let source = config.source.as_deref().map_or(source, Source::new);
     let forgot_at = forgot_at(line, &servers, &first_run, asked_at).await;
-    Ok(Facts { source, forgot_at, tracks: tracking(line).await })
+    Ok(Facts { source, forgot_at, tracks: tracking(line).await, address: None })
 }
 
 type Info = HashMap<String, String>;

@@ -105,7 +105,7 @@ pub enum Dialect {
 }
 
 /// Which key is the lock of a resource: a text with `{name}` in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyPattern {
     pub(crate) before: String,
     pub(crate) after: String,
@@ -126,12 +126,6 @@ impl KeyPattern {
                 ),
             )),
         }
-    }
-}
-
-impl Default for KeyPattern {
-    fn default() -> Self {
-        Self { before: String::new(), after: String::new() }
     }
 }
 

@@ -51,19 +51,23 @@ impl Line {
     }
 }
 
-/// Connects to the server that decides now.
-pub(crate) async fn dial(config: &RedisConfig, on_push: OnPush) -> Result<Line> {
+/// Connects to the server that decides now, and says which one that is.
+pub(crate) async fn dial(config: &RedisConfig, on_push: OnPush) -> Result<(Line, Option<HostPort>)> {
     match &config.servers {
-        Servers::Single(address) => server(config, address, &config.login, on_push).await.map(Line::Server),
+        Servers::Single(address) => {
+            let line = server(config, address, &config.login, on_push).await?;
+            Ok((Line::Server(line), Some(address.clone())))
+        }
         Servers::Sentinel { sentinels, service } => {
             let address = primary(config, sentinels, service).await?;
-            server(config, &address, &config.login, on_push).await.map(Line::Server)
+            let line = server(config, &address, &config.login, on_push).await?;
+            Ok((Line::Server(line), Some(address)))
         }
         Servers::Cluster(nodes) => {
             let client = cluster_client(config, nodes, on_push)?;
             let connecting = client.get_async_connection();
             let line = within(config.connect_timeout * 2, &"the Cluster", connecting).await?;
-            Ok(Line::Cluster(Box::new(line)))
+            Ok((Line::Cluster(Box::new(line)), None))
         }
     }
 }

@@ -83,7 +83,7 @@ impl RedisEngine {
             Error::new(ErrorKind::Invalid, "a Redis engine is opened inside a tokio runtime").because(error)
         })?;
         let single = !matches!(config.servers, Servers::Cluster(_));
-        let nothing = Facts { source: Source::new(""), forgot_at: None, tracks: false };
+        let nothing = Facts { source: Source::new(""), forgot_at: None, tracks: false, address: None };
         let inner = Arc::new(Inner {
             layout: Layout::new(&config.key, &config.namespace),
             scripts: Scripts::new(config.dialect, single),
@@ -151,10 +151,11 @@ impl Inner {
             }
         });
         let arriving = async {
-            let mut line = dial(&self.config, on_push).await?;
+            let (mut line, address) = dial(&self.config, on_push).await?;
             let channel = format!("palisade:wake:{}", self.client);
             line.subscribe(&channel).await.map_err(|error| self.cannot_subscribe(error))?;
-            let facts = arrive(&self.config, &self.layout, &self.scripts, &mut line, known).await?;
+            let mut facts = arrive(&self.config, &self.layout, &self.scripts, &mut line, known).await?;
+            facts.address = address;
             Ok((line, facts))
         };
         let limit = self.config.connect_timeout * 3;
@@ -221,10 +222,12 @@ impl Inner {
         let mut lost = Vec::new();
         for some in held.chunks(if single { self.profile.batch } else { 1 }) {
             let call = self.scripts.held.call(some.len() * crate::keys::KEYS, |command| {
-                some.iter().for_each(|claim| self.layout.add_keys(command, &claim.resource));
-                some.iter().for_each(|claim| {
+                for claim in some {
+                    self.layout.add_keys(command, &claim.resource);
+                }
+                for claim in some {
                     command.arg(claim.id.to_string());
-                });
+                }
             });
             let Ok(value) = line.send(&call.by_text()).await else { return lost };
             let Ok(answers) = crate::reply::each(value, some.len()) else { return lost };
@@ -261,14 +264,13 @@ impl Inner {
         let Servers::Sentinel { sentinels, service } = &self.config.servers else {
             return std::future::pending().await;
         };
-        let mut first = None;
         loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
             if let Ok(primary) = crate::dial::primary(&self.config, sentinels, service).await
-                && *first.get_or_insert_with(|| primary.clone()) != primary
+                && self.facts().address.is_some_and(|address| address != primary)
             {
                 return;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 }

@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// All servers that have keys; `None` for the only one.
-    async fn nodes(&self) -> Result<Vec<Option<(String, u16)>>> {
+    pub(crate) async fn nodes(&self) -> Result<Vec<Option<(String, u16)>>> {
         if !matches!(self.config.servers, crate::Servers::Cluster(_)) {
             return Ok(vec![None]);
         }

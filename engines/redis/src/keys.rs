@@ -86,16 +86,16 @@ impl Layout {
     pub(crate) fn resource_of(&self, key: &str) -> Option<Name> {
         let (_, lock) = parts(key)?;
         let name = lock.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
-        self.own(name)
+        Self::own(name)
     }
 
     /// The register at a key, if it is one of this namespace.
     pub(crate) fn register_of(&self, key: &str) -> Option<Name> {
         let (_, name) = parts(key)?;
-        self.own(name.strip_prefix(&self.namespace)?)
+        Self::own(name.strip_prefix(&self.namespace)?)
     }
 
-    fn own(&self, name: &str) -> Option<Name> {
+    fn own(name: &str) -> Option<Name> {
         if name.contains(SEPARATOR) {
             return None;
         }

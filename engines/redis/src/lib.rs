@@ -21,6 +21,7 @@
 //! | what is stored of a claim | `record.rs` |
 //! | how a connection is made, and made again | `dial.rs`, `link.rs`; what is asked of a server: `arrival.rs` |
 //! | what this client knows of its claims | `claims.rs`; how it hears of them: `news.rs` |
+//! | what a verb asks and what the answer means | `verbs.rs` |
 //! | how a claim waits | `wait.rs`, behind other clients' locks `foreign.rs` |
 //! | how registers and fences are kept | `registers.rs`, `scripts/fence.lua`, `scripts/register_*.lua` |
 //! | the caller's own fenced scripts | `fenced_script.rs` |
@@ -43,6 +44,7 @@ mod registers;
 mod reply;
 mod script;
 mod slot;
+mod verbs;
 mod wait;
 mod watch;
 

@@ -22,10 +22,7 @@ impl Inner {
         let call = self.scripts.read.call(1, |command| {
             command.arg(self.layout.register(register));
             if let Some(raise) = raise {
-                token_args(&raise.token).into_iter().for_each(|argument| {
-                    command.arg(argument);
-                });
-                command.arg(u8::from(raise.rebase));
+                command.arg(&token_args(&raise.token)[..]).arg(u8::from(raise.rebase));
             }
         });
         let verdict = verdict(Reply::new(self.link.call(&call).await?.value)?)?;
@@ -54,11 +51,8 @@ impl Inner {
             command.arg(u8::from(condition.absent));
             command.arg(text(condition.version.map(Version::get))).arg(text(condition.stamp));
             command.arg(text(expires_in.map(|after| after.as_micros() as u64)));
-            let token = condition.token.as_ref().map(token_args);
-            token.unwrap_or_default().into_iter().for_each(|argument| {
-                command.arg(argument);
-            });
-            command.arg(u8::from(condition.strict));
+            let token = condition.token.as_ref().map(token_args).unwrap_or_default();
+            command.arg(&token[..]).arg(u8::from(condition.strict));
         });
         let verdict = verdict(Reply::new(self.link.call(&call).await?.value)?)?;
         match verdict.word.as_str() {

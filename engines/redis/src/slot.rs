@@ -56,9 +56,9 @@ static BASIS: LazyLock<Basis> = LazyLock::new(|| {
             }
         }
         if column != 0 {
-            let high = 1 << (15 - column.leading_zeros());
+            let high = 1 << column.ilog2();
             columns.push((high, column, chosen));
-            columns.sort_by(|a, b| b.0.cmp(&a.0));
+            columns.sort_by_key(|(high, ..)| std::cmp::Reverse(*high));
         }
     }
     Basis { origin, columns }

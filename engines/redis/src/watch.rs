@@ -1,14 +1,19 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt;
 use palisade_core::{
     BootInstant, Clock, Entry, Matching, Name, Reading, Result, Selector, SystemClock, WatchStream, Watched,
     watch_by_looking,
 };
+use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind};
 use tokio::sync::watch;
 
-use crate::dial::{Line, dial};
+use crate::address::HostPort;
+use crate::config::Servers;
+use crate::dial::{OnPush, primary, server};
 use crate::engine::Inner;
 use crate::error::{closed, failed};
 
@@ -47,30 +52,34 @@ pub(crate) async fn watch(inner: &Arc<Inner>, selector: &Selector) -> Result<Wat
 struct Ear {
     changes: Arc<watch::Sender<u64>>,
     /// Whether it has gone deaf.
-    deaf: Arc<std::sync::atomic::AtomicBool>,
-    _line: Line,
+    deaf: Arc<AtomicBool>,
+    _lines: Vec<MultiplexedConnection>,
 }
 
 impl Ear {
     async fn listen(inner: &Inner) -> Result<Self> {
         let changes = Arc::new(watch::Sender::new(0_u64));
-        let deaf = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let deaf = Arc::new(AtomicBool::new(false));
         let (told, lost) = (Arc::clone(&changes), Arc::clone(&deaf));
-        let on_push = move |info: PushInfo| {
+        let on_push: OnPush = Arc::new(move |info: PushInfo| {
             if info.kind == PushKind::Disconnection {
-                lost.store(true, std::sync::atomic::Ordering::Relaxed);
+                lost.store(true, Ordering::Relaxed);
             }
             told.send_modify(|count| *count += 1);
-        };
-        let mut line = dial(&inner.config, Arc::new(on_push)).await?;
+        });
         let mut command = redis::cmd("CLIENT");
         command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg("palisade:{");
-        line.send(&command).await.map_err(failed)?;
-        Ok(Self { changes, deaf, _line: line })
+        let mut lines = Vec::new();
+        for address in inner.addresses().await? {
+            let mut line = server(&inner.config, &address, &inner.config.login, Arc::clone(&on_push)).await?;
+            command.exec_async(&mut line).await.map_err(failed)?;
+            lines.push(line);
+        }
+        Ok(Self { changes, deaf, _lines: lines })
     }
 
     fn check(&self) -> Result<()> {
-        if self.deaf.load(std::sync::atomic::Ordering::Relaxed) {
+        if self.deaf.load(Ordering::Relaxed) {
             return Err(failed(redis::RedisError::from(std::io::Error::from(
                 std::io::ErrorKind::BrokenPipe,
             ))));
@@ -80,6 +89,20 @@ impl Ear {
 }
 
 impl Inner {
+    /// All servers that decide now.
+    async fn addresses(&self) -> Result<Vec<HostPort>> {
+        match &self.config.servers {
+            Servers::Single(address) => Ok(vec![address.clone()]),
+            Servers::Sentinel { sentinels, service } => {
+                Ok(vec![primary(&self.config, sentinels, service).await?])
+            }
+            Servers::Cluster(_) => {
+                let masters = self.nodes().await?.into_iter().flatten();
+                Ok(masters.map(|(host, port)| HostPort { host, port }).collect())
+            }
+        }
+    }
+
     async fn look_around(&self, selector: &Selector) -> Result<Watched> {
         if self.link.is_closed() {
             return Err(closed());
@@ -94,6 +117,11 @@ impl Inner {
             watched.registers = self.registers(selector).await?;
         }
         watched.next_change = next_change(&watched, asked_at);
+        if matches!(self.config.servers, Servers::Cluster(_)) {
+            // A slot may have moved to a server that we do not listen to.
+            let soon = asked_at + Duration::from_secs(1);
+            watched.next_change = Some(watched.next_change.map_or(soon, |next| next.min(soon)));
+        }
         Ok(watched)
     }
 
@@ -125,5 +153,5 @@ fn next_change(watched: &Watched, asked_at: BootInstant) -> Option<BootInstant> 
     let registers = watched.registers.iter().filter_map(|(_, entry)| entry.expires_in);
     // A little later: two clocks.
     let soonest = claims.chain(registers).min()?;
-    Some(asked_at + soonest + std::time::Duration::from_millis(2))
+    Some(asked_at + soonest + Duration::from_millis(2))
 }

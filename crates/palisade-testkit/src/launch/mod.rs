@@ -5,6 +5,7 @@
 mod file;
 mod given;
 mod memory;
+mod redis;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -106,6 +107,7 @@ struct Local {
 const LOCAL: &[Local] = &[
     file::LOCAL,
     memory::LOCAL,
+    redis::LOCAL,
     #[cfg(feature = "planted-bugs")]
     memory::FORGETFUL,
 ];
