@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Subcommand, ValueEnum};
 use palisade::{Client, Mutex, MutexGuard, Released};
 use rand::RngExt;
@@ -43,30 +43,34 @@ pub(crate) enum Task {
 }
 
 pub(crate) async fn run(lock: Lock, port: u16, key: &str, task: Task) -> Result<()> {
-    let client = match lock {
+    let options = match lock {
         Lock::Bare => None,
-        Lock::Palisade => Some(palisade::connect(&url(port, "ttl=10s")).await?),
-        Lock::PalisadeRedisson => Some(palisade::connect(&url(port, "ttl=10s&dialect=redisson")).await?),
+        Lock::Palisade => Some(""),
+        Lock::PalisadeRedisson => Some("dialect=redisson"),
     };
+    let client = match options {
+        Some(options) => Some(Client::builder().ttl(task.ttl()).connect(&url(port, options)).await?),
+        None => None,
+    };
+    let mutex = client.as_ref().map(|client| client.mutex(key)).transpose()?;
     match task {
-        Task::Turns { count, pause_us, name } => {
-            let mutex = client.as_ref().map(|client| client.mutex(key)).transpose()?;
-            turns(mutex.as_ref(), port, count, pause_us, &name).await?;
-        }
-        Task::Hold { ttl_ms } => {
-            let client = Client::builder().ttl(Duration::from_millis(ttl_ms)).connect(&url(port, "")).await?;
-            let guard = client.mutex(key)?.try_acquire().await?;
-            ensure!(guard.is_some(), "the lock is held already");
-            ready().await?;
-            let released = now();
-            give_back(guard).await?;
-            println!("released_ns={}", released.as_nanos());
-        }
+        Task::Turns { count, pause_us, name } => turns(mutex.as_ref(), port, count, pause_us, &name).await?,
+        Task::Hold { .. } => hold(&mutex.context("without a lock there is nothing to hold")?).await?,
     }
     if let Some(client) = client {
         client.close().await;
     }
     Ok(())
+}
+
+impl Task {
+    /// The foreign clients' own, unless another one is asked for.
+    fn ttl(&self) -> Duration {
+        match self {
+            Self::Turns { .. } => Duration::from_secs(10),
+            Self::Hold { ttl_ms } => Duration::from_millis(*ttl_ms),
+        }
+    }
 }
 
 /// The URL of the server at `port`.
@@ -83,6 +87,15 @@ pub(crate) fn now() -> Duration {
 async fn ready() -> Result<()> {
     println!("ready");
     BufReader::new(stdin()).read_line(&mut String::new()).await?;
+    Ok(())
+}
+
+async fn hold(mutex: &Mutex) -> Result<()> {
+    let guard = mutex.try_acquire().await?.context("the lock is held already")?;
+    ready().await?;
+    let released = now();
+    give_back(Some(guard)).await?;
+    println!("released_ns={}", released.as_nanos());
     Ok(())
 }
 
