@@ -31,13 +31,19 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 /// Installs what is missing, and says so.
 pub(crate) fn run() -> Result<()> {
-    for tool in TOOLS {
+    need(TOOLS)?;
+    valkey::fetch()?;
+    components()
+}
+
+/// Installs those of `tools` that are missing.
+pub(crate) fn need(tools: &[Tool]) -> Result<()> {
+    for tool in tools {
         if !is_on_path(tool.program) {
             install(tool)?;
         }
     }
-    valkey::fetch()?;
-    components()
+    Ok(())
 }
 
 /// Adds the parts of the Rust toolchain that linting needs.
@@ -64,6 +70,7 @@ fi
 apt-get update && apt-get install --yes --no-install-recommends "$@"
 "#;
 
+/// Installs the packages of `tool`.
 pub(crate) fn install(tool: &Tool) -> Result<()> {
     let Tool { program, packages, why } = tool;
     let names = packages.join(" ");
@@ -78,7 +85,8 @@ pub(crate) fn install(tool: &Tool) -> Result<()> {
     Ok(())
 }
 
-fn is_on_path(program: &str) -> bool {
+/// Whether there is such a program.
+pub(crate) fn is_on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
 }
