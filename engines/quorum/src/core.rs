@@ -111,9 +111,30 @@ impl Core {
         node: usize,
         verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
+        self.ask_within(self.node_timeout, node, verb).await
+    }
+
+    /// Asks a node about so many claims that exist. It has longer than for a vote: nobody waits for the
+    /// slowest, only for a majority.
+    pub(crate) async fn ask_about<T>(
+        &self,
+        claims: usize,
+        node: usize,
+        verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let more = Duration::from_millis(1).saturating_mul(u32::try_from(claims).unwrap_or(u32::MAX));
+        self.ask_within(self.node_timeout * 4 + more, node, verb).await
+    }
+
+    async fn ask_within<T>(
+        &self,
+        limit: Duration,
+        node: usize,
+        verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
         let voter = &self.voters[node];
         let engine = voter.engine().map_err(|failure| failure.error())?;
-        let answer = within(&*self.clock, self.node_timeout, verb(engine)).await;
+        let answer = within(&*self.clock, limit, verb(engine)).await;
         self.heard(node, !matches!(&answer, Err(error) if error.is_transient()));
         answer
     }

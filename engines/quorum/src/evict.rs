@@ -35,8 +35,9 @@ impl Core {
 
     async fn evict_at(&self, node: usize, resource: &Name, claim: ClaimId, reason: &str) -> Result<bool> {
         let selector = Selector::resource(resource.clone());
-        let look =
-            self.ask(node, |engine| async move { engine.inspect(&selector, &Page::default()).await }.boxed());
+        let look = self.ask_about(Page::default().limit, node, |engine| {
+            async move { engine.inspect(&selector, &Page::default()).await }.boxed()
+        });
         let seen = look.await?;
         let all = seen.resources.iter().flat_map(|view| view.holders.iter().chain(&view.waiters));
         let mine = all.map(|view| view.claim).filter(|id| attempt::family(*id) == attempt::family(claim));

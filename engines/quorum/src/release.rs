@@ -115,7 +115,8 @@ impl Core {
         let mut answers = Vec::with_capacity(claims.len());
         for part in claims.chunks(batch) {
             let part = part.to_vec();
-            let asking = self.ask(node, |engine| async move { engine.withdraw(&part).await }.boxed());
+            let asking = self
+                .ask_about(part.len(), node, |engine| async move { engine.withdraw(&part).await }.boxed());
             answers.extend(asking.await?);
         }
         Ok(answers)

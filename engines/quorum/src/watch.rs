@@ -23,8 +23,9 @@ impl Core {
         let mut asked: FuturesUnordered<_> = (0..self.nodes())
             .map(|node| {
                 let (selector, page) = (selector.clone(), page.clone());
-                let asking =
-                    self.ask(node, |engine| async move { engine.inspect(&selector, &page).await }.boxed());
+                let asking = self.ask_about(page.limit, node, |engine| {
+                    async move { engine.inspect(&selector, &page).await }.boxed()
+                });
                 async move { (node, asking.await) }
             })
             .collect();
@@ -95,7 +96,9 @@ impl Core {
     ) -> SelectAll<futures::stream::BoxStream<'static, Result<WatchEvent>>> {
         let asked = (0..self.nodes()).map(|node| {
             let selector = selector.clone();
-            self.ask(node, |engine| async move { engine.watch(&selector).await }.boxed())
+            self.ask_about(Page::default().limit, node, |engine| {
+                async move { engine.watch(&selector).await }.boxed()
+            })
         });
         join_all(asked).await.into_iter().flatten().collect()
     }

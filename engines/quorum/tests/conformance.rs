@@ -1,5 +1,6 @@
-//! The suite over a quorum of three and of five memory stores.
+//! The suite over a quorum of three and of five memory stores, and of three that are reached over TCP.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,9 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use palisade_core::memory::MemoryStore;
 use palisade_core::{Engine, Result};
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
+use palisade_testkit::remote::{self, RemoteEngine, ServerOptions};
 use palisade_testkit::{Fixture, Options, Suite, Verdict};
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 fn main() -> ExitCode {
@@ -17,21 +20,35 @@ fn main() -> ExitCode {
     // Cases mostly wait, so that more of them run at once than there are processors.
     arguments.test_threads.get_or_insert(8);
     let runtime = Arc::new(Runtime::new().expect("the runtime starts"));
-    let trials = [3, 5].into_iter().flat_map(|nodes| trials(nodes, &runtime)).collect();
+    let stores = |count| (0..count).map(|_| Store::Here(MemoryStore::default())).collect();
+    let remote = runtime.block_on(async { [serve().await, serve().await, serve().await] });
+    let fixtures = [
+        Quorum { name: "redlock*3".to_owned(), stores: stores(3) },
+        Quorum { name: "redlock*5".to_owned(), stores: stores(5) },
+        Quorum { name: "redlock*3 over TCP".to_owned(), stores: remote.into() },
+    ];
+    let trials = fixtures.into_iter().flat_map(|fixture| trials(fixture, &runtime)).collect();
     let code = libtest_mimic::run(&arguments, trials).exit_code();
     // A case that hangs has failed; it must not keep the program from saying so.
     std::mem::forget(runtime);
     code
 }
 
-fn trials(nodes: usize, runtime: &Arc<Runtime>) -> Vec<Trial> {
-    let stores = (0..nodes).map(|_| MemoryStore::default()).collect();
-    let fixture = Quorum { name: format!("redlock*{nodes}"), stores };
+/// A server of its own, for as long as the program runs.
+async fn serve() -> Store {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it has an address");
+    tokio::spawn(remote::serve(listener, ServerOptions::default()));
+    Store::There(address)
+}
+
+fn trials(fixture: Quorum, runtime: &Arc<Runtime>) -> Vec<Trial> {
+    let engine = fixture.name.clone();
     let suite = runtime.block_on(Suite::new(Arc::new(fixture), Options::default())).expect("it is reached");
     let suite = Arc::new(suite);
     let trial = |case: palisade_testkit::Case| {
         let (suite, runtime) = (Arc::clone(&suite), Arc::clone(runtime));
-        let name = format!("redlock*{nodes}::{}", case.name);
+        let name = format!("{engine}::{}", case.name);
         Trial::ignorable_test(name, move || match runtime.block_on(suite.run(&case)).verdict {
             Verdict::Passed => Ok(Completion::Completed),
             Verdict::NotApplicable(why) => Ok(Completion::ignored_with(why)),
@@ -43,7 +60,22 @@ fn trials(nodes: usize, runtime: &Arc<Runtime>) -> Vec<Trial> {
 
 struct Quorum {
     name: String,
-    stores: Vec<MemoryStore>,
+    stores: Vec<Store>,
+}
+
+#[derive(Clone)]
+enum Store {
+    Here(MemoryStore),
+    There(SocketAddr),
+}
+
+impl Store {
+    async fn connect(self, namespace: String) -> Result<Arc<dyn Engine>> {
+        Ok(match self {
+            Self::Here(store) => Arc::new(store.connect(&namespace)),
+            Self::There(address) => Arc::new(RemoteEngine::connect(address, &namespace).await?),
+        })
+    }
 }
 
 #[async_trait::async_trait]
@@ -57,15 +89,14 @@ impl Fixture for Quorum {
             let (store, namespace) = (store.clone(), namespace.to_owned());
             Node {
                 name: format!("node {at}"),
-                open: Arc::new(move || {
-                    let engine: Arc<dyn Engine> = Arc::new(store.connect(&namespace));
-                    async move { Ok(engine) }.boxed()
-                }),
+                open: Arc::new(move || store.clone().connect(namespace.clone()).boxed()),
             }
         });
         let mut config = QuorumConfig::new(nodes.collect());
         // The suite's claims that must not expire meanwhile have two minutes.
         config.longest_ttl = Duration::from_mins(2);
+        // Servers, suite and workloads share few processors.
+        config.node_timeout = Duration::from_millis(500);
         Ok(Arc::new(QuorumEngine::open(config).await?))
     }
 

@@ -81,7 +81,7 @@ impl Driver {
                 self.wait_at(gate);
                 self.queued_at(gate);
                 let soon = now + self.ballot.claim.ttl.as_duration() / 6;
-                self.look_at = self.ballot.tally.lock().until.min(soon);
+                self.look_at = (self.ballot.tally.lock().until + self.core.node_timeout).min(soon);
             }
             Standing::Absent | Standing::Doubtful | Standing::Gone(_) => {
                 self.keep_only(gate);
@@ -203,7 +203,8 @@ impl Driver {
     /// Time has passed without a majority.
     pub(super) fn look(&mut self) {
         let now = self.core.clock.now();
-        if now >= self.ballot.tally.lock().until {
+        // The node at which it waits says so itself, and a little later: it heard of it later.
+        if now >= self.ballot.tally.lock().until + self.core.node_timeout {
             self.ballot.tell(Phase::Gone(palisade_core::GoneReason::Expired));
             return;
         }
