@@ -85,7 +85,7 @@ impl RedisEngine {
         let single = !matches!(config.servers, Servers::Cluster(_));
         let nothing = Facts { source: Source::new(""), forgot_at: None, tracks: false, address: None };
         let inner = Arc::new(Inner {
-            layout: Layout::new(&config.key, &config.namespace),
+            layout: Layout::new(&config.key, config.dialect, &config.namespace),
             scripts: Scripts::new(config.dialect, single),
             link: Link::new(config.call_timeout),
             claims: Claims::default(),

@@ -2,7 +2,7 @@ use std::fmt;
 
 use palisade_core::{FencingToken, Name};
 
-use crate::config::KeyPattern;
+use crate::config::{Dialect, KeyPattern};
 use crate::keys::Layout;
 use crate::registers::token_args;
 use crate::script::{FENCE, FENCE_PRELUDE};
@@ -49,7 +49,7 @@ impl FencedScript {
     /// The same script behind the fence of a register, which fenced writes to that register raise too.
     #[must_use]
     pub fn fenced_by(mut self, namespace: &str, register: &Name) -> Self {
-        self.fence = Layout::new(&KeyPattern::default(), namespace).register(register);
+        self.fence = Layout::new(&KeyPattern::default(), Dialect::Plain, namespace).register(register);
         self
     }
 

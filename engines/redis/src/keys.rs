@@ -3,7 +3,7 @@ use std::sync::LazyLock;
 use palisade_core::Name;
 use redis::Cmd;
 
-use crate::config::KeyPattern;
+use crate::config::{Dialect, KeyPattern};
 use crate::slot::{hash_tag, slot, tag_of_slot};
 
 /// How names become keys. All keys of one resource share a hash slot, so that a script may touch them.
@@ -24,6 +24,9 @@ pub(crate) struct Layout {
     after: String,
     /// What stands before every register's name.
     namespace: String,
+    /// Where records and queues of this dialect are. Each has its own: to one, the other's locks are
+    /// those of another client, which they are.
+    side: &'static str,
 }
 
 /// Separates a namespace from a name. A control character: no name has one, so no two pairs meet.
@@ -31,14 +34,23 @@ const SEPARATOR: char = '\u{1f}';
 
 pub(crate) const BORN: &str = "palisade:born";
 const SIDE: &str = "palisade:{";
+const REDISSON_SIDE: &str = "palisade:redisson:{";
 
 /// How many keys a resource has.
 pub(crate) const KEYS: usize = 7;
 
 impl Layout {
-    pub(crate) fn new(pattern: &KeyPattern, namespace: &str) -> Self {
+    pub(crate) fn new(pattern: &KeyPattern, dialect: Dialect, namespace: &str) -> Self {
         let namespace = if namespace.is_empty() { String::new() } else { format!("{namespace}{SEPARATOR}") };
-        Self { before: format!("{}{namespace}", pattern.before), after: pattern.after.clone(), namespace }
+        Self {
+            before: format!("{}{namespace}", pattern.before),
+            after: pattern.after.clone(),
+            namespace,
+            side: match dialect {
+                Dialect::Plain => SIDE,
+                Dialect::Redisson => REDISSON_SIDE,
+            },
+        }
     }
 
     /// The lock key of a resource.
@@ -51,10 +63,10 @@ impl Layout {
         let lock = self.lock(resource);
         let tag = Tag::of(&lock);
         command.arg(&lock);
-        let mut side = String::with_capacity(SIDE.len() + tag.text().len() + lock.len() + 4);
+        let mut side = String::with_capacity(self.side.len() + tag.text().len() + lock.len() + 4);
         for kind in ['r', 's', 'w', 'e', 'g'] {
             side.clear();
-            tag.side_key(&mut side, kind, &lock);
+            tag.side_key(&mut side, self.side, kind, &lock);
             command.arg(&side);
         }
         side.clear();
@@ -68,13 +80,13 @@ impl Layout {
     pub(crate) fn register(&self, register: &Name) -> String {
         let name = format!("{}{register}", self.namespace);
         let mut key = String::new();
-        Tag::of(&name).side_key(&mut key, 'v', &name);
+        Tag::of(&name).side_key(&mut key, SIDE, 'v', &name);
         key
     }
 
     /// A pattern for all side keys of `kinds` whose names begin with `prefix`.
     pub(crate) fn resources_matching(&self, prefix: &str) -> String {
-        format!("{SIDE}*}}:[rs]:{}*", glob(&format!("{}{prefix}", self.before)))
+        format!("{}*}}:[rs]:{}*", self.side, glob(&format!("{}{prefix}", self.before)))
     }
 
     /// A pattern for all registers whose names begin with `prefix`.
@@ -84,14 +96,14 @@ impl Layout {
 
     /// The resource that a side key belongs to, if it is one of this namespace.
     pub(crate) fn resource_of(&self, key: &str) -> Option<Name> {
-        let (_, lock) = parts(key)?;
+        let (_, lock) = parts(self.side, key)?;
         let name = lock.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
         Self::own(name)
     }
 
     /// The register at a key, if it is one of this namespace.
     pub(crate) fn register_of(&self, key: &str) -> Option<Name> {
-        let (_, name) = parts(key)?;
+        let (_, name) = parts(SIDE, key)?;
         Self::own(name.strip_prefix(&self.namespace)?)
     }
 
@@ -108,15 +120,15 @@ impl Layout {
             LazyLock::new(|| Name::new("palisade-checks-its-rights").expect("it is a name"));
         let lock = self.lock(&NAME);
         let mut side = String::new();
-        Tag::of(&lock).side_key(&mut side, 'c', &lock);
+        Tag::of(&lock).side_key(&mut side, self.side, 'c', &lock);
         [lock, side]
     }
 }
 
 /// The kind and the name in a side key.
-fn parts(key: &str) -> Option<(char, &str)> {
+fn parts<'a>(side: &str, key: &'a str) -> Option<(char, &'a str)> {
     // A tag has no closing brace in it.
-    let (_, rest) = key.strip_prefix(SIDE)?.split_once("}:")?;
+    let (_, rest) = key.strip_prefix(side)?.split_once("}:")?;
     let mut rest = rest.chars();
     let kind = rest.next()?;
     Some((kind, rest.as_str().strip_prefix(':')?))
@@ -140,8 +152,8 @@ impl<'a> Tag<'a> {
         self.own.unwrap_or("0000")
     }
 
-    fn side_key(&self, into: &mut String, kind: char, key: &str) {
-        into.push_str(SIDE);
+    fn side_key(&self, into: &mut String, side: &str, kind: char, key: &str) {
+        into.push_str(side);
         match self.own {
             Some(own) => into.push_str(own),
             None => into.push_str(&tag_of_slot(self.slot)),
@@ -183,7 +195,7 @@ mod tests {
     #[test]
     fn all_keys_of_a_resource_share_a_slot_whatever_its_name() {
         for pattern in ["{name}", "lock:{name}", "{tenant}:{name}", "{name}:}{lock"] {
-            let layout = Layout::new(&KeyPattern::parse(pattern).unwrap(), "");
+            let layout = Layout::new(&KeyPattern::parse(pattern).unwrap(), Dialect::Plain, "");
             for name in ["orders", "a{b}c", "a}b", "{}x", "{", "}{", "{{a}}", "a{}b{c}", "é🚲", "a:b}:s:c"]
             {
                 let keys = keys(&layout, name);
@@ -200,18 +212,21 @@ mod tests {
 
     #[test]
     fn the_lock_key_is_what_others_call_it() {
-        let plain = Layout::new(&KeyPattern::default(), "");
+        let plain = Layout::new(&KeyPattern::default(), Dialect::Plain, "");
         assert_eq!(keys(&plain, "orders/42")[0], "orders/42");
         assert_eq!(keys(&plain, "orders")[1], "palisade:{orders}:r:orders");
-        let prefixed = Layout::new(&KeyPattern::parse("job-lock:{name}:x").unwrap(), "");
+        let prefixed = Layout::new(&KeyPattern::parse("job-lock:{name}:x").unwrap(), Dialect::Plain, "");
         assert_eq!(keys(&prefixed, "orders")[0], "job-lock:orders:x");
     }
 
     #[test]
     fn namespaces_do_not_see_each_other() {
         let pattern = KeyPattern::default();
-        let (none, a, ab) =
-            (Layout::new(&pattern, ""), Layout::new(&pattern, "a"), Layout::new(&pattern, "a/b"));
+        let (none, a, ab) = (
+            Layout::new(&pattern, Dialect::Plain, ""),
+            Layout::new(&pattern, Dialect::Plain, "a"),
+            Layout::new(&pattern, Dialect::Plain, "a/b"),
+        );
         let key = keys(&a, "b/c");
         assert_ne!(key[0], keys(&ab, "c")[0]);
         assert_eq!(a.resource_of(&key[1]).unwrap().as_str(), "b/c");
@@ -223,7 +238,7 @@ mod tests {
 
     #[test]
     fn patterns_match_nothing_but_what_they_say() {
-        let layout = Layout::new(&KeyPattern::default(), "");
+        let layout = Layout::new(&KeyPattern::default(), Dialect::Plain, "");
         assert_eq!(layout.resources_matching("a*[b]"), "palisade:{*}:[rs]:a\\*\\[b\\]*");
     }
 }

@@ -68,7 +68,7 @@ impl Ear {
             told.send_modify(|count| *count += 1);
         });
         let mut command = redis::cmd("CLIENT");
-        command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg("palisade:{");
+        command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg("palisade:");
         let mut lines = Vec::new();
         for address in inner.addresses().await? {
             let mut line = server(&inner.config, &address, &inner.config.login, Arc::clone(&on_push)).await?;

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -34,7 +35,27 @@ pub(crate) fn read() -> Result<Vec<Package>> {
     let told: Value = serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?;
     let root = text(&told, "workspace_root").context("cargo metadata names no workspace")?;
     let packages = told["packages"].as_array().context("cargo metadata lists no packages")?;
-    packages.iter().map(|package| parse(package, &root).context("a package without a name")).collect()
+    let packages: Vec<Package> = packages
+        .iter()
+        .map(|package| parse(package, &root).context("a package without a name"))
+        .collect::<Result<_>>()?;
+    let built = built()?;
+    Ok(packages
+        .into_iter()
+        .filter(|package| package.folder.is_some() || built.contains(&package.name))
+        .collect())
+}
+
+/// The names of all packages that some build needs. The lock file also has those that no feature of
+/// ours turns on.
+fn built() -> Result<HashSet<String>> {
+    let tree = ["tree", "--workspace", "--all-features", "--target", "all", "--edges", "all"];
+    let output = cargo(&[&tree[..], &["--prefix", "none", "--format", "{p}"]].concat())
+        .output()
+        .context("cargo tree could not be started")?;
+    ensure!(output.status.success(), "cargo tree failed: {}", output.status);
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(lines.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
 fn parse(package: &Value, root: &str) -> Option<Package> {
