@@ -1,9 +1,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
+use palisade_core::Modes;
+
 use super::workload::Workload;
 use crate::HelperProgram;
 use crate::history::FaultKind;
+use crate::misuse::misuse;
 
 /// What to verify, and how.
 #[derive(Debug, Clone)]
@@ -43,6 +47,24 @@ impl Settings {
     pub const LOCK_SET_WORKERS: usize = 10;
     /// Workers of `lock-set` are stopped for half of every so many TTLs.
     pub const LOCK_SET_PERIOD: u32 = 5;
+
+    /// The same, without what the engine cannot grant; refused if that was asked for by name.
+    pub(super) fn suited_to(&self, modes: &Modes) -> Result<Self> {
+        let lacks = |workload: &Workload| match workload {
+            Workload::Rw => (!modes.shared).then_some("shared claims"),
+            Workload::Semaphore => (!modes.slots).then_some("slots"),
+            _ => None,
+        };
+        if let Some((workload, lacks)) = self.workloads.iter().find_map(|one| Some((one, lacks(one)?))) {
+            misuse!("workload {} cannot be done here: the engine grants no {lacks}", workload.name());
+        }
+        let mut suited = self.clone();
+        if self.workloads.is_empty() {
+            suited.workloads = self.common_workloads();
+            suited.workloads.retain(|workload| lacks(workload).is_none());
+        }
+        Ok(suited)
+    }
 
     /// What workers do besides `lock-set`.
     pub(super) fn common_workloads(&self) -> Vec<Workload> {
