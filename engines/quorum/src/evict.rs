@@ -66,15 +66,22 @@ impl Core {
                 Some(_) => Changed::Refused("a quorum grants exclusive claims only".into()),
             });
         }
+        if let (Some(ballot), Change::Value(value)) = (&ballot, change) {
+            // Where it is claimed later, it is claimed with the new value.
+            for seat in &mut ballot.tally.lock().seats {
+                Arc::make_mut(&mut seat.claim).value.clone_from(value);
+            }
+        }
         let shares = self.shares(ballot.as_deref(), claim);
         let waits = ballot.is_some_and(|ballot| ballot.tally.lock().granted.is_none());
         let needed = if waits { 1 } else { self.majority };
         let asked = shares.into_iter().map(|(node, claim)| {
             let change = change.clone();
-            self.ask(node, |engine| async move { engine.change(&claim, &change).await }.boxed())
+            let asking = self.ask(node, |engine| async move { engine.change(&claim, &change).await }.boxed());
+            async move { (node, asking.await) }
         });
         let (mut done, mut gone, mut reason, mut troubles) = (0, 0, GoneReason::Unknown, Vec::new());
-        for answer in join_all(asked).await {
+        for (node, answer) in join_all(asked).await {
             match answer {
                 Ok(Changed::Done) => done += 1,
                 Ok(Changed::Gone(why)) => {
@@ -82,7 +89,7 @@ impl Core {
                     reason = more_telling(reason, why);
                 }
                 Ok(refused @ Changed::Refused(_)) => return Ok(refused),
-                Err(error) => troubles.push((crate::error::ENGINE.to_owned(), Failure::of(&error))),
+                Err(error) => troubles.push((self.voters[node].node.name.clone(), Failure::of(&error))),
             }
         }
         if done >= needed {

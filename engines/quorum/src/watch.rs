@@ -12,8 +12,10 @@ use crate::error::{Failure, closed, too_few};
 use crate::merge::merge;
 
 impl Core {
-    /// How often to look where no node can say that something changed.
+    /// How often to look where a node cannot say that something changed.
     const LOOK: Duration = Duration::from_secs(1);
+    /// How often to look where all can: an end that no node noticed must show at last.
+    const REST: Duration = Duration::from_secs(30);
 
     pub(crate) async fn inspect(&self, selector: &Selector, page: &Page) -> Result<Inspection> {
         self.check_open()?;
@@ -30,7 +32,12 @@ impl Core {
             })
             .collect();
         let (mut answers, mut troubles) = (Vec::new(), Vec::new());
-        while let Some((node, answer)) = asked.next().await {
+        // A silent node does not hold up what the others show.
+        while let Some((node, answer)) = if answers.len() < self.majority {
+            asked.next().await
+        } else {
+            tokio::time::timeout(self.node_timeout, asked.next()).await.ok().flatten()
+        } {
             match answer {
                 Ok(answer) => answers.push((node, answer)),
                 Err(error) => troubles.push((self.voters[node].node.name.clone(), Failure::of(&error))),
@@ -71,18 +78,19 @@ impl Core {
             let (core, selector) = (looking.upgrade(), selector.clone());
             async move { core.ok_or_else(closed)?.everything(&selector).await }
         };
-        let (clock, closing) = (Arc::clone(&self.clock), self.closed.subscribe());
+        let (clock, closing, nodes) = (Arc::clone(&self.clock), self.closed.subscribe(), self.nodes());
         let changed = move || -> BoxFuture<'static, ()> {
             let (news, clock, mut closing) = (Arc::clone(&news), Arc::clone(&clock), closing.clone());
             Box::pin(async move {
                 let mut news = news.lock().await;
+                let pause = if news.len() < nodes { Self::LOOK } else { Self::REST };
                 tokio::select! {
                     Some(_) = news.next() => {
                         // One look serves for all that is known by now.
                         while news.next().now_or_never().flatten().is_some() {}
                     }
                     _ = closing.wait_for(|closed| *closed) => {}
-                    () = clock.sleep_until(clock.now() + Self::LOOK) => {}
+                    () = clock.sleep_until(clock.now() + pause) => {}
                 }
             })
         };

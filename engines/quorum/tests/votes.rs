@@ -10,7 +10,7 @@ use common::*;
 use futures::future::FutureExt;
 use palisade_core::{
     Change, Changed, Claimed, Clock, ConnectionState, Effect, Engine, ErrorKind, Evicted, GoneReason,
-    ManualClock, Mode, Renewed, Signal, SystemClock, Token, Waited, Withdrawn,
+    ManualClock, Mode, Page, Renewed, Selector, Signal, SystemClock, Token, Waited, Withdrawn,
 };
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
 use palisade_testkit::CancelAfter;
@@ -394,4 +394,38 @@ async fn waiters_that_are_dropped_or_closed_end() {
     tokio::task::yield_now().await;
     rival.close().await;
     assert_eq!(tokio::time::timeout(Duration::from_secs(5), turn).await.unwrap().unwrap(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_new_value_goes_along_to_where_the_claim_is_seeded() {
+    let servers = servers(3);
+    let engine = open(&servers).await;
+    let held = Arc::new(claim("a", Duration::from_secs(25)).value("old"));
+    take(&engine, &held).await;
+    let change = Change::Value(Some("new".into()));
+    assert_eq!(engine.change(&held, &change).await.unwrap(), Changed::Done);
+    for wiped in [0, 1, 2] {
+        servers[wiped].wipe();
+        eventually("the claim to be back", || async {
+            engine.renew(std::slice::from_ref(&held)).await.unwrap();
+            servers[wiped].claims().await == 1
+        })
+        .await;
+    }
+    let seen = engine.inspect(&Selector::resource(name("a")), &Page::default()).await.unwrap();
+    assert_eq!(seen.resources[0].holders[0].value.as_deref(), Some(&b"new"[..]));
+}
+
+#[tokio::test]
+async fn a_silent_node_does_not_hold_up_an_inspection() {
+    let servers = servers(5);
+    let engine = open(&servers).await;
+    let held = long("a");
+    let token = take(&engine, &held).await.token;
+    servers[1].silent.store(true, Ordering::Relaxed);
+    let (selector, page) = (Selector::resource(name("a")), Page::default());
+    let seen = engine.inspect(&selector, &page);
+    let seen = tokio::time::timeout(Duration::from_secs(1), seen).await.unwrap().unwrap();
+    let holder = &seen.resources[0].holders[0];
+    assert_eq!((holder.claim, holder.token), (held.id, Some(token)));
 }
