@@ -12,6 +12,10 @@ pub(crate) struct EngineUrl {
     /// Everything between the scheme and the options, percent-decoded.
     pub(crate) rest: String,
     /// The same, as it was written: for addresses that have parts of their own to decode.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "redlock")),
+        expect(dead_code, reason = "network engines only")
+    )]
     pub(crate) raw: String,
     options: Vec<(String, String)>,
 }

@@ -74,6 +74,7 @@ end
 
 local why = redis.call('HGET', G, id)
 if why and ARGV[6] ~= 'a' then return { 'l', why } end
+cap()
 purge()
 local answer = known()
 if answer then return answer end

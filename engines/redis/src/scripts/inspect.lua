@@ -1,4 +1,5 @@
 use(1)
+cap()
 purge()
 promote()
 return { tostring(now), view() }

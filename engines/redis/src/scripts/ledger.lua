@@ -101,6 +101,24 @@ local function purge()
   if #expired > 0 then tidy() end
 end
 
+-- A clock that was set back makes what was taken before outlive its TTL by as much. Nothing stands for
+-- longer than its TTL from now.
+local function cap()
+  local record = holder(key_owner())
+  if record and redis.call('PTTL', K) > tonumber(record.ttl) then
+    redis.call('PEXPIRE', K, record.ttl)
+    redis.call('PEXPIRE', R, record.ttl)
+  end
+  local last = redis.call('ZREVRANGE', E, 0, 0, 'WITHSCORES')
+  local stored = last[1] and redis.call('HGET', S, last[1])
+  if not stored or tonumber(last[2]) <= now + tonumber(parse(stored).ttl) then return end
+  for _, id in ipairs(redis.call('ZRANGE', E, 0, -1)) do
+    local one = redis.call('HGET', S, id)
+    local latest = now + (one and tonumber(parse(one).ttl) or 0)
+    if tonumber(redis.call('ZSCORE', E, id)) > latest then redis.call('ZADD', E, latest, id) end
+  end
+end
+
 local function free_slot(of)
   for slot = 0, of - 1 do
     if redis.call('HEXISTS', S, 's' .. slot) == 0 then return tostring(slot) end

@@ -23,6 +23,7 @@ local all = {
   { 'ZRANK', side, 'a' },
   { 'ZCARD', side },
   { 'ZRANGE', side, 0, 0 },
+  { 'ZREVRANGE', side, 0, 0 },
   { 'ZRANGEBYSCORE', side, 0, 1 },
   { 'ZREM', side, 'a' },
   { 'DEL', side },

@@ -48,6 +48,31 @@ async fn a_jump_that_ends_a_lock_early_leaves_its_holder_fenced_off() -> Result<
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_holds_nobody_up_for_longer_than_a_ttl() -> Result<()> {
+    let server = server().await?;
+    let (dead, other) = (client(&url(&server)).await?, client(&url(&server)).await?);
+    server.shift_clock(600)?;
+    for (holder, waiter) in [("x", "x"), ("s", "s")] {
+        let name = format!("orders-{holder}");
+        let claim = |mode| {
+            let owner = std::sync::Arc::new(palisade_core::Owner::this_process());
+            let ttl = palisade_core::Ttl::new(Duration::from_secs(1)).expect("a TTL");
+            let resource = palisade_core::Name::new(&name).expect("a name");
+            std::sync::Arc::new(palisade_core::Claim::new(resource, mode, ttl, owner))
+        };
+        // Taken by hand, so that nobody renews them: as those of the dead.
+        let held = if waiter == "x" { palisade_core::Mode::Exclusive } else { palisade_core::Mode::Shared };
+        dead.engine().claim(&claim(held)).await?;
+        dead.engine().claim(&claim(palisade_core::Mode::Exclusive)).await?;
+    }
+    server.shift_clock(0)?;
+    for name in ["orders-x", "orders-s"] {
+        soon("it passes on", other.mutex(name)?.acquire()).await??.release().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_clock_and_a_counter_that_both_fall_back_are_refused_by_the_fence() -> Result<()> {
     let server = server().await?;
     let client = client(&url(&server)).await?;
