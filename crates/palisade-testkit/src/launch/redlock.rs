@@ -75,6 +75,15 @@ impl Target for Redlock {
         &self.servers
     }
 
+    /// Kleppmann's case: who holds a bare majority has it no more when the clock of one of these nodes
+    /// jumps, and does not know.
+    fn voids_exclusion(&self, fault: FaultKind) -> Option<String> {
+        (fault == FaultKind::Clock).then(|| {
+            "nodes end claims by their wall clocks: when one jumps, a holder may have lost its majority, and only the fence protects"
+                .to_owned()
+        })
+    }
+
     fn survives(&self) -> Survives {
         Survives::Wipe
     }

@@ -3,9 +3,8 @@ use(1)
 purge()
 local id, owner = ARGV[1], key_owner()
 local alone = owner == id and holder(owner)
-local stored = not alone and redis.call('HGET', S, id)
-if not alone and not stored then return { 'u', redis.call('HGET', G, id) or '' } end
-local record = alone or parse(stored)
+local record = alone or member(id)
+if not record then return { 'u', redis.call('HGET', G, id) or '' } end
 
 local function put()
   if alone then

@@ -44,20 +44,18 @@ local function known()
     end
     return granted(record.token, '-', ms)
   end
-  local stored = redis.call('HGET', S, id)
-  if not stored then return nil end
+  local record = member(id)
+  if not record then return nil end
   if redis.call('ZSCORE', W, id) then
     if floor ~= '-' then
-      local record = parse(stored)
       record.floor = floor
       redis.call('HSET', S, id, format(record))
     end
     promote(id)
     if key_owner() == id then return granted(holder(id).token, '-', redis.call('PTTL', K)) end
     if redis.call('ZSCORE', W, id) then return queued() end
-    stored = redis.call('HGET', S, id)
+    record = member(id)
   end
-  local record = parse(stored)
   if raised(record) then redis.call('HSET', S, id, format(record)) end
   return granted(record.token, record.slot, tonumber(redis.call('ZSCORE', E, id)) - now)
 end

@@ -12,9 +12,8 @@ elseif owner and not record and not is_marker(owner) and string.sub(redis.sha1he
   promote()
   return 1
 else
-  local stored = redis.call('HGET', S, id)
-  if not stored then return 0 end
-  record = parse(stored)
+  record = member(id)
+  if not record then return 0 end
   forget(id, record)
   tidy()
 end

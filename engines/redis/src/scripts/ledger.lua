@@ -76,6 +76,18 @@ local function forget(id, record)
   if record and record.slot ~= '-' then redis.call('HDEL', S, 's' .. record.slot) end
 end
 
+-- The record of a claim that waits or shares. A clock that jumps can end one of the lists before the
+-- others: what has no expiry any more, or waits in no line, is no claim.
+local function member(id)
+  local stored = redis.call('HGET', S, id)
+  if not stored then return nil end
+  local record = parse(stored)
+  if redis.call('ZSCORE', E, id) and (record.token ~= '0' or redis.call('ZSCORE', W, id)) then
+    return record
+  end
+  forget(id, record)
+end
+
 local function is_marker(owner)
   return owner == SHARED or owner == SLOTS
 end
@@ -110,8 +122,9 @@ local function cap()
     redis.call('PEXPIRE', R, record.ttl)
   end
   local last = redis.call('ZREVRANGE', E, 0, 0, 'WITHSCORES')
-  local stored = last[1] and redis.call('HGET', S, last[1])
-  if not stored or tonumber(last[2]) <= now + tonumber(parse(stored).ttl) then return end
+  if not last[1] then return end
+  local stored = redis.call('HGET', S, last[1])
+  if stored and tonumber(last[2]) <= now + tonumber(parse(stored).ttl) then return end
   for _, id in ipairs(redis.call('ZRANGE', E, 0, -1)) do
     local one = redis.call('HGET', S, id)
     local latest = now + (one and tonumber(parse(one).ttl) or 0)
@@ -171,11 +184,10 @@ local function promote(asker)
   while true do
     local id = redis.call('ZRANGE', W, at, at)[1]
     if not id then return false end
-    local stored = redis.call('HGET', S, id)
-    if not stored then
+    local record = member(id)
+    if not record then
       forget(id)
     else
-      local record = parse(stored)
       local may, slot = admits(record.mode, record.of)
       if not may then return true end
       local ms = math.max(1, tonumber(redis.call('ZSCORE', E, id)) - now)

@@ -7,10 +7,10 @@ local function renew(id, ttl)
     redis.call('PEXPIRE', R, ttl)
     return 1
   end
-  local expires = redis.call('ZSCORE', E, id)
-  if expires and tonumber(expires) > now then
+  local expires, record = redis.call('ZSCORE', E, id), member(id)
+  if record and tonumber(expires) > now then
     redis.call('ZADD', E, now + ttl, id)
-    if not redis.call('ZSCORE', W, id) then
+    if record.token ~= '0' then
       local owner = key_owner()
       if is_marker(owner) then
         if redis.call('PTTL', K) < ttl then redis.call('PEXPIRE', K, ttl) end

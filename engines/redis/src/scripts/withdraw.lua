@@ -10,13 +10,12 @@ local function withdraw(id, ttl)
     return 'r'
   end
   purge()
-  local stored = redis.call('HGET', S, id)
-  if not stored then
+  local record = member(id)
+  if not record then
     -- It may still be on its way: it must not come in after this.
     bury(id, 'withdrawn', ttl)
     return 'g'
   end
-  local record = parse(stored)
   forget(id, record)
   tidy()
   promote()
