@@ -1,6 +1,7 @@
-//! Everything one does in this repository: `cargo xtask test`, `lint`, `bench`.
+//! Everything one does in this repository: `cargo xtask test`, `lint`, `bench`, `interop`.
 
 mod bench;
+mod interop;
 mod lint;
 mod setup;
 mod steps;
@@ -8,6 +9,7 @@ mod stray;
 mod test;
 mod tidy;
 mod trials;
+mod valkey;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +19,8 @@ use anyhow::{Context, Result};
 const USAGE: &str = "\
 cargo xtask test [--times N]   install what is missing, lint, then run every test and example (N times)
 cargo xtask lint               format, clippy, rustdoc, features, and the rules of this repository
-cargo xtask bench [ARGS]       run `palisade bench` for all engines in release mode; ARGS are its options";
+cargo xtask bench [ARGS]       run `palisade bench` for all engines in release mode; ARGS are its options
+cargo xtask interop [ARGS]     let lock clients of others contend with Palisade; ARGS go to `palisade-interop run`";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -37,6 +40,7 @@ fn run(args: &[String]) -> Result<()> {
         Some((verb, rest)) if verb == "test" => test::run(test::parse(rest)?),
         Some((verb, [])) if verb == "lint" => lint::run(),
         Some((verb, rest)) if verb == "bench" => bench::run(rest),
+        Some((verb, rest)) if verb == "interop" => interop::run(rest),
         _ => anyhow::bail!("there is no such task; there are\n{USAGE}"),
     }
 }

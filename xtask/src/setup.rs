@@ -5,16 +5,24 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::steps::cargo;
+use crate::valkey;
 
 /// A program that the tests need, and the Debian packages that bring it.
-struct Tool {
-    program: &'static str,
-    packages: &'static [&'static str],
-    why: &'static str,
+pub(crate) struct Tool {
+    pub(crate) program: &'static str,
+    pub(crate) packages: &'static [&'static str],
+    pub(crate) why: &'static str,
 }
 
 const TOOLS: &[Tool] = &[
-    Tool { program: "cc", packages: &["gcc", "libc6-dev"], why: "to build the bundled SQLite" },
+    Tool {
+        program: "cc",
+        packages: &["gcc", "libc6-dev"],
+        why: "to build SQLite, and the library that shifts clocks",
+    },
+    Tool { program: "redis-server", packages: &["redis-server"], why: "the engine of tests on real servers" },
+    Tool { program: "redis-cli", packages: &["redis-tools"], why: "to compare the command's speed with" },
+    Tool { program: "setpriv", packages: &["util-linux"], why: "to have servers end with the tests" },
     Tool { program: "flock", packages: &["util-linux"], why: "to hold file locks from outside in tests" },
 ];
 
@@ -23,12 +31,19 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 /// Installs what is missing, and says so.
 pub(crate) fn run() -> Result<()> {
-    for tool in TOOLS {
+    need(TOOLS)?;
+    valkey::fetch()?;
+    components()
+}
+
+/// Installs those of `tools` that are missing.
+pub(crate) fn need(tools: &[Tool]) -> Result<()> {
+    for tool in tools {
         if !is_on_path(tool.program) {
             install(tool)?;
         }
     }
-    components()
+    Ok(())
 }
 
 /// Adds the parts of the Rust toolchain that linting needs.
@@ -45,22 +60,33 @@ pub(crate) fn components() -> Result<()> {
     Ok(())
 }
 
-fn install(tool: &Tool) -> Result<()> {
+/// Installs packages without starting the services they bring: tests start servers of their own.
+const INSTALL: &str = r#"
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" || exit
+    trap 'rm -f "$policy"' EXIT
+fi
+apt-get update && apt-get install --yes --no-install-recommends "$@"
+"#;
+
+/// Installs the packages of `tool`.
+pub(crate) fn install(tool: &Tool) -> Result<()> {
     let Tool { program, packages, why } = tool;
-    let packages = packages.join(" ");
-    println!("missing: {program}, {why}; installing {packages}");
+    let names = packages.join(" ");
+    println!("missing: {program}, {why}; installing {names}");
     if !is_on_path("apt-get") {
         bail!("{program} is missing ({why}) and there is no apt-get: install it by hand");
     }
-    let script = format!("apt-get update && apt-get install --yes --no-install-recommends {packages}");
-    let status =
-        Command::new("sh").args(["-c", &script]).env("DEBIAN_FRONTEND", "noninteractive").status()?;
-    ensure!(status.success(), "{program} is missing ({why}); as root: apt-get install {packages}");
-    ensure!(is_on_path(program), "{packages} was installed, but there is still no {program}");
+    let mut command = Command::new("sh");
+    command.args(["-c", INSTALL, "sh"]).args(*packages).env("DEBIAN_FRONTEND", "noninteractive");
+    ensure!(command.status()?.success(), "{program} is missing ({why}); as root: apt-get install {names}");
+    ensure!(is_on_path(program), "{names} was installed, but there is still no {program}");
     Ok(())
 }
 
-fn is_on_path(program: &str) -> bool {
+/// Whether there is such a program.
+pub(crate) fn is_on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
 }

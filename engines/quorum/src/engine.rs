@@ -1,45 +1,230 @@
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::{FutureExt, join_all};
 use palisade_core::{
-    Consistency, Drift, Durability, Fairness, FamilyScope, Liveness, Modes, Profile, Reach, TokenPromise,
-    Trips, Wakeup,
+    Change, Changed, Claim, ClaimId, Claimed, Condition, ConnectionState, Engine, Error, ErrorKind, Evicted,
+    GoneReason, Grant, Inspection, Mode, Name, Page, Place, Profile, Raise, Reading, Renewed, Result,
+    Selector, Signal, Signals, Source, Waited, WatchStream, Withdrawn, Written,
 };
 
-/// What a quorum promises, whatever its nodes do beyond it.
-pub fn profile() -> Profile {
-    Profile {
-        engine: "redlock",
-        reach: Reach::Network,
-        consistency: Consistency::ClockBound,
-        fairness: Fairness::None,
-        tokens: TokenPromise {
-            source: "the largest that a majority of the nodes stores",
-            assumes: Some("that a majority of the nodes keeps its data"),
-        },
-        wakeup: Wakeup::Push,
-        liveness: Liveness::Ttl,
-        durability: Durability::Minority,
-        modes: Modes { shared: false, slots: false },
-        families: FamilyScope::OneQueue,
-        registers: false,
-        register_expiry: false,
-        evict: true,
-        drift: Drift { fixed: Duration::from_millis(2), per_mille: 10 },
-        batch: 500,
-        trips: Trips { claim: 1, withdraw: 1, renew: 1 },
+use crate::ballot::{Ballot, Phase};
+use crate::core::Core;
+use crate::drive::Driver;
+use crate::error::{Failure, closed, error};
+
+/// Redlock: one connection to each of N nodes, any engines, of which a majority decides.
+///
+/// What it promises and what not is in [`profile`](crate::profile).
+#[derive(Debug)]
+pub struct QuorumEngine {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Drop for QuorumEngine {
+    fn drop(&mut self) {
+        self.core.shut();
     }
 }
 
-/// Written next.
-#[derive(Debug)]
-pub struct QuorumEngine;
+fn no_registers(register: &Name) -> Error {
+    let message =
+        "a quorum keeps no registers; use those of an engine that does, fenced with the quorum's tokens";
+    error(ErrorKind::Unsupported, message).about(register)
+}
 
 impl QuorumEngine {
-    /// Connects.
-    #[allow(clippy::unused_async, reason = "written next")]
-    pub async fn open(
-        _config: crate::QuorumConfig,
-    ) -> palisade_core::Result<palisade_core::memory::MemoryEngine> {
-        Err(palisade_core::Error::new(palisade_core::ErrorKind::Unsupported, "not there yet"))
+    fn check(&self, claim: &Claim) -> Result<()> {
+        let longest = self.core.longest_ttl;
+        let refusal = match claim.mode {
+            Mode::Shared => Some((ErrorKind::Unsupported, "a quorum grants no shared claims".to_owned())),
+            Mode::Slot { .. } => Some((ErrorKind::Unsupported, "a quorum grants no slots".to_owned())),
+            Mode::Exclusive if claim.ttl.as_duration() > longest => Some((
+                ErrorKind::Invalid,
+                format!(
+                    "the TTL is {:?}, and longest-ttl says that none is above {longest:?}: a node that forgot its grants votes again after that; raise it on every client, or use a shorter TTL",
+                    claim.ttl.as_duration()
+                ),
+            )),
+            Mode::Exclusive => None,
+        };
+        refusal.map_or(Ok(()), |(kind, message)| Err(error(kind, message).about(&claim.resource)))
+    }
+
+    /// Drives a ballot until there is something to say; what is left to do goes on in the background.
+    async fn drive(&self, ballot: &Arc<Ballot>) -> Result<()> {
+        let core = &self.core;
+        let mut told = ballot.phase.subscribe();
+        let mut closing = core.closed.subscribe();
+        let mut driver = match Arc::clone(&ballot.driving).try_lock_owned() {
+            Ok(driving) => {
+                if !matches!(ballot.phase(), Phase::Granted(_) | Phase::Queued(_)) {
+                    ballot.phase.send_replace(Phase::Asking);
+                    let mut tally = ballot.tally.lock();
+                    tally.until = core.clock.now() + ballot.claim.ttl.as_duration();
+                    tally.granted = None;
+                }
+                Some(Driver::new(core, ballot, driving).run().boxed())
+            }
+            Err(_) => None,
+        };
+        let mut decided = std::pin::pin!(async {
+            tokio::select! {
+                _ = told.wait_for(Phase::is_decided) => Ok(()),
+                _ = closing.wait_for(|closed| *closed) => Err(closed()),
+            }
+        });
+        let outcome = std::future::poll_fn(|context| {
+            if driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
+                driver = None;
+            }
+            let known = ballot.phase.borrow().is_decided();
+            if known { Poll::Ready(Ok(())) } else { decided.as_mut().poll(context) }
+        })
+        .await;
+        // A withdrawal sees to what was sent itself.
+        let withdrawn = matches!(ballot.phase(), Phase::Gone(GoneReason::Withdrawn));
+        if let Some(driver) = driver.filter(|_| !withdrawn) {
+            let task = core.spawn(driver);
+            if task.is_none() {
+                let failure = Failure::new(ErrorKind::Unavailable, "too many claims wait on this connection");
+                ballot.phase.send_replace(Phase::Failed(failure.in_doubt()));
+            }
+            *ballot.task.lock() = task;
+        }
+        outcome
+    }
+}
+
+#[async_trait]
+impl Engine for QuorumEngine {
+    fn profile(&self) -> &Profile {
+        &self.core.profile
+    }
+
+    fn source(&self) -> Source {
+        self.core.source.clone()
+    }
+
+    fn signals(&self) -> &Signals {
+        &self.core.signals
+    }
+
+    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
+        self.core.check_open()?;
+        self.check(claim)?;
+        let ballot = self.core.ballot_for(claim);
+        let phase = ballot.phase();
+        if !matches!(phase, Phase::Granted(_) | Phase::Queued(_)) {
+            if let Phase::Gone(GoneReason::Withdrawn) = phase {
+                let message = "the claim was withdrawn before it arrived";
+                return Err(error(ErrorKind::Lost, message).about(&claim.resource));
+            }
+            self.drive(&ballot).await?;
+        }
+        let until = ballot.tally.lock().until;
+        match ballot.phase() {
+            Phase::Granted(grant) => match claim.token_floor.filter(|floor| *floor >= grant.token) {
+                Some(floor) => Ok(Claimed::Granted(self.core.lift(&ballot, floor).await?)),
+                None => Ok(Claimed::Granted(Grant { valid_until: until, ..grant })),
+            },
+            Phase::Queued(place) => Ok(Claimed::Queued(Place { valid_until: until, ..place })),
+            Phase::Busy(busy) => {
+                // Unless it has used up ids, nothing about it is worth remembering.
+                if ballot.tally.lock().seats.iter().all(|seat| seat.attempt == 0) {
+                    self.core.forget(&ballot);
+                }
+                Ok(Claimed::Busy(busy))
+            }
+            Phase::Failed(failure) => Err(failure.error().about(&claim.resource)),
+            Phase::Gone(reason) => {
+                let message = format!("the claim ended as it was asked for: {reason:?}");
+                Err(error(ErrorKind::Lost, message).about(&claim.resource))
+            }
+            Phase::Asking => {
+                let message = "the claim was given up before it was decided";
+                Err(error(ErrorKind::Unavailable, message).with_unknown_effect().about(&claim.resource))
+            }
+        }
+    }
+
+    async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {
+        self.core.check_open()?;
+        let Some(ballot) = self.core.ballot(claim.id) else {
+            return Ok(Waited::Gone(GoneReason::Unknown));
+        };
+        let mut told = ballot.phase.subscribe();
+        let mut closing = self.core.closed.subscribe();
+        let settled = |phase: &Phase| !matches!(phase, Phase::Asking | Phase::Queued(_));
+        tokio::select! {
+            biased;
+            _ = told.wait_for(settled) => {}
+            _ = closing.wait_for(|closed| *closed) => return Err(closed()),
+        }
+        let until = ballot.tally.lock().until;
+        match ballot.phase() {
+            Phase::Granted(grant) => Ok(Waited::Granted(Grant { valid_until: until, ..grant })),
+            Phase::Gone(reason) => Ok(Waited::Gone(reason)),
+            Phase::Failed(failure) => Err(failure.error().about(&claim.resource)),
+            Phase::Asking | Phase::Queued(_) | Phase::Busy(_) => Ok(Waited::Gone(GoneReason::Unknown)),
+        }
+    }
+
+    async fn change(&self, claim: &Arc<Claim>, change: &Change) -> Result<Changed> {
+        self.core.change(claim, change).await
+    }
+
+    async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Renewed>> {
+        self.core.renew(claims).await
+    }
+
+    async fn withdraw(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
+        self.core.withdraw(claims).await
+    }
+
+    async fn inspect(&self, selector: &Selector, page: &Page) -> Result<Inspection> {
+        self.core.inspect(selector, page).await
+    }
+
+    async fn evict(&self, resource: &Name, claim: ClaimId, reason: &str) -> Result<Evicted> {
+        self.core.evict(resource, claim, reason).await
+    }
+
+    async fn watch(&self, selector: &Selector) -> Result<WatchStream> {
+        self.core.watch(selector).await
+    }
+
+    async fn read(&self, register: &Name, _raise: Option<&Raise>) -> Result<Reading> {
+        Err(no_registers(register))
+    }
+
+    async fn write(
+        &self,
+        register: &Name,
+        _value: Bytes,
+        _condition: &Condition,
+        _expires_in: Option<Duration>,
+    ) -> Result<Written> {
+        Err(no_registers(register))
+    }
+
+    async fn delete(&self, register: &Name, _condition: &Condition) -> Result<Written> {
+        Err(no_registers(register))
+    }
+
+    async fn close(&self) {
+        if self.core.shut() {
+            let engines = self.core.voters.iter().filter_map(|voter| voter.engine().ok());
+            join_all(engines.map(|engine| async move { engine.close().await })).await;
+            self.core.signals.send(Signal::Connection(ConnectionState::Lost));
+        }
     }
 }

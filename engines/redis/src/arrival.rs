@@ -50,7 +50,7 @@ pub(crate) async fn arrive(
     let rights = scripts.rights.call(2, |command| {
         command.arg(lock).arg(side);
     });
-    run(line, &rights).await.map_err(|error| may_not(config, error))?;
+    may_do(config, evaluate(line, &rights).await)?;
     let (source, first_run) = born(line, scripts, &servers, known).await?;
     let source = config.source.as_deref().map_or(source, Source::new);
     let forgot_at = forgot_at(line, &servers, &first_run, asked_at).await;
@@ -108,16 +108,34 @@ fn check(info: &Info, named_by_hand: bool) -> Result<()> {
     Ok(())
 }
 
-fn may_not(config: &RedisConfig, error: Error) -> Error {
-    if error.kind() != ErrorKind::Denied {
-        return error;
-    }
+/// Checks the answer to the script that tries out everything.
+fn may_do(config: &RedisConfig, tried: Result<Value>) -> Result<()> {
+    let cause = match tried {
+        Ok(value) => {
+            let refused: Vec<String> = Vec::from_redis_value(value).map_err(|_| unexpected())?;
+            match &refused[..] {
+                [] => return Ok(()),
+                [command, _, error] if !is_refusal(error) => {
+                    let message = format!("the server cannot {command}: {error}");
+                    return Err(Error::new(ErrorKind::Unavailable, message));
+                }
+                [command, on, _] => format!("{command} on {on:?}"),
+                _ => return Err(unexpected()),
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::Denied => "run scripts".to_owned(),
+        Err(error) => return Err(error),
+    };
     let user = config.login.user.as_deref().unwrap_or("default");
-    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     let message = format!(
         "user {user:?} may not do what locks need ({cause}); grant it: +@read +@write +@scripting +@pubsub +@connection +info +time, the lock keys, ~palisade:* and &palisade:*"
     );
-    Error::new(ErrorKind::Denied, message).because(error)
+    Err(Error::new(ErrorKind::Denied, message))
+}
+
+/// Whether a command failed for want of rights: how that is said changed over time.
+fn is_refusal(error: &str) -> bool {
+    ["NOPERM", "ACL failure", "user executing the script"].iter().any(|known| error.contains(known))
 }
 
 /// The name of the tokens' source, and the run in which the stored data began.
@@ -135,7 +153,7 @@ async fn born(
     let call = scripts.arrive.call(1, |command| {
         command.arg(BORN).arg(proposed.replace(' ', "-")).arg(run);
     });
-    let born = String::from_redis_value(run_value(line, &call).await?).map_err(|_| unexpected())?;
+    let born = String::from_redis_value(evaluate(line, &call).await?).map_err(|_| unexpected())?;
     let (source, run) = born.split_once(' ').ok_or_else(|| {
         Error::new(ErrorKind::Corrupt, format!("the key {BORN} holds something that is not Palisade's"))
     })?;
@@ -178,11 +196,7 @@ async fn tracking(line: &mut Line) -> bool {
     line.send(&command).await.is_ok()
 }
 
-async fn run(line: &mut Line, call: &Call<'_>) -> Result<()> {
-    run_value(line, call).await.map(|_| ())
-}
-
-async fn run_value(line: &mut Line, call: &Call<'_>) -> Result<Value> {
+async fn evaluate(line: &mut Line, call: &Call<'_>) -> Result<Value> {
     line.send(&call.by_text()).await.map_err(failed)
 }
 

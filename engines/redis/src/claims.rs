@@ -47,7 +47,15 @@ impl Claims {
         });
     }
 
-    /// Notes an answer: the claim waits, and counts from `sent` if it was new then.
+    /// Forgets a claim that did not reach the server, unless it had before.
+    pub(crate) fn never_sent(&self, claim: ClaimId) {
+        let mut all = self.0.lock();
+        if all.get(&claim).is_some_and(|known| known.stand == Stand::Asked) {
+            all.remove(&claim);
+        }
+    }
+
+    /// Notes an answer: the claim waits.
     pub(crate) fn waits(&self, claim: ClaimId) {
         if let Some(known) = self.0.lock().get_mut(&claim)
             && known.stand == Stand::Asked

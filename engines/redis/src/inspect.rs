@@ -97,8 +97,8 @@ impl Inner {
     }
 
     async fn command_at(&self, command: Cmd, node: Option<&(String, u16)>) -> Result<Value> {
-        match (node, self.link.line().await?) {
-            (Some((host, port)), (_, Line::Cluster(mut cluster))) => {
+        match (node, self.link.line().await?.line) {
+            (Some((host, port)), Line::Cluster(mut cluster)) => {
                 let node = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port: *port };
                 let answer = cluster.route_command(command, RoutingInfo::SingleNode(node)).await;
                 Value::from_redis_value(answer.map_err(failed)?).map_err(|_| unexpected())

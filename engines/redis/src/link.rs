@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, SystemClock};
-use redis::{RedisError, ServerErrorKind, Value};
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -22,15 +22,23 @@ pub(crate) struct Link {
     call_timeout: Duration,
 }
 
-#[derive(Clone)]
-pub(crate) enum State {
+enum State {
     /// There is no connection, because of this.
     Down(String),
+    /// Dropping `life` tells whoever waits for an answer that none will come.
     Up {
         number: u64,
         line: Line,
+        life: watch::Sender<()>,
     },
     Closed,
+}
+
+/// A connection as a call has it.
+pub(crate) struct InUse {
+    number: u64,
+    pub(crate) line: Line,
+    life: watch::Receiver<()>,
 }
 
 /// An answer with what it takes to make sense of it.
@@ -59,42 +67,54 @@ impl Link {
 
     /// Calls a script, with its whole text if the server does not know its hash.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer> {
-        let (number, mut line) = self.line().await?;
+        let mut in_use = self.line().await?;
         let sent = SystemClock.now();
-        let answer = match self.send(&mut line, &call.by_hash).await {
-            Err(error) if is_no_script(&error) => self.send(&mut line, &call.by_text()).await,
+        let answer = match self.send(&mut in_use, &call.by_hash).await {
+            Err(error) if is_no_script(&error) => self.send(&mut in_use, &call.by_text()).await,
             answer => answer,
         };
-        self.judge(number, answer).map(|value| Answer { value, sent })
+        self.judge(in_use.number, answer).map(|value| Answer { value, sent })
     }
 
     /// Sends a command.
     pub(crate) async fn command(&self, command: &redis::Cmd) -> Result<Answer> {
-        let (number, mut line) = self.line().await?;
+        let mut in_use = self.line().await?;
         let sent = SystemClock.now();
-        let answer = self.send(&mut line, command).await;
-        self.judge(number, answer).map(|value| Answer { value, sent })
+        let answer = self.send(&mut in_use, command).await;
+        self.judge(in_use.number, answer).map(|value| Answer { value, sent })
     }
 
     /// Sends commands with nothing of anyone else's in between.
     pub(crate) async fn together(&self, commands: &redis::Pipeline) -> Result<Value> {
-        let (number, mut line) = self.line().await?;
-        let counted = Counted::new(self);
-        let answer = line.send_together(commands).await;
-        drop(counted);
+        let InUse { number, mut line, mut life } = self.line().await?;
+        let answer = self.answered(&mut life, line.send_together(commands)).await;
         self.judge(number, answer)
     }
 
-    async fn send(&self, line: &mut Line, command: &redis::Cmd) -> redis::RedisResult<Value> {
+    async fn send(&self, in_use: &mut InUse, command: &redis::Cmd) -> RedisResult<Value> {
+        let InUse { line, life, .. } = in_use;
+        self.answered(life, line.send(command)).await
+    }
+
+    /// The answer, unless the connection ends before it comes: its own end may never be noticed.
+    async fn answered(
+        &self,
+        life: &mut watch::Receiver<()>,
+        answer: impl Future<Output = RedisResult<Value>>,
+    ) -> RedisResult<Value> {
         let _counted = Counted::new(self);
-        let answer = line.send(command).await;
-        if answer.as_ref().is_ok_and(|_| true) {
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            _ = life.changed() => Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into()),
+        };
+        if answer.is_ok() {
             self.heard.store(self.made.elapsed().as_millis() as u64, Ordering::Relaxed);
         }
         answer
     }
 
-    fn judge(&self, number: u64, answer: redis::RedisResult<Value>) -> Result<Value> {
+    fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value> {
         answer.map_err(|error| {
             if ends_the_line(&error) {
                 self.broken(number, &error.to_string());
@@ -104,17 +124,14 @@ impl Link {
     }
 
     /// The connection, once there is one.
-    pub(crate) async fn line(&self) -> Result<(u64, Line)> {
-        if let State::Up { number, line } = &*self.state.borrow() {
-            return Ok((*number, line.clone()));
+    pub(crate) async fn line(&self) -> Result<InUse> {
+        if let Some(in_use) = self.state.borrow().in_use() {
+            return Ok(in_use);
         }
         let mut state = self.state.subscribe();
         let up = state.wait_for(|state| !matches!(state, State::Down(_)));
         match tokio::time::timeout(self.call_timeout, up).await {
-            Ok(Ok(state)) => match &*state {
-                State::Up { number, line } => Ok((*number, line.clone())),
-                State::Closed | State::Down(_) => Err(closed()),
-            },
+            Ok(Ok(state)) => state.in_use().ok_or_else(closed),
             Ok(Err(_)) => Err(closed()),
             Err(_) => Err(self.down()),
         }
@@ -134,7 +151,7 @@ impl Link {
             if matches!(state, State::Closed) {
                 return false;
             }
-            *state = State::Up { number, line };
+            *state = State::Up { number, line, life: watch::Sender::new(()) };
             true
         })
     }
@@ -215,6 +232,13 @@ impl Link {
                 Ok(Err(_)) | Err(_) => return,
             }
         }
+    }
+}
+
+impl State {
+    fn in_use(&self) -> Option<InUse> {
+        let Self::Up { number, line, life } = self else { return None };
+        Some(InUse { number: *number, line: line.clone(), life: life.subscribe() })
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use palisade_core::{
-    BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Error, ErrorKind, Evicted,
+    BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Effect, Error, ErrorKind, Evicted,
     GoneReason, Grant, ModeChange, Name, Place, Renewed, Result, SystemClock, Token, Withdrawn,
 };
 
@@ -40,8 +40,8 @@ impl Inner {
         let said = match self.ask(claim, flag).await {
             Ok(said) => said,
             Err(error) => {
-                if error.effect() == palisade_core::Effect::None {
-                    self.claims.forget(claim.id, GoneReason::Unknown);
+                if error.effect() == Effect::None {
+                    self.claims.never_sent(claim.id);
                 }
                 return Err(error);
             }

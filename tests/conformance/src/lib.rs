@@ -1,6 +1,8 @@
 //! The suite as `cargo test` prints it: one line per case, `ignored` with its reason where a case
 //! does not apply.
 
+pub mod redis;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 

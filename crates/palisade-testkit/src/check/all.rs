@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::exclusion::Exclusion;
 use super::fenced::Lock;
 use super::kind::Subject;
 use super::linear::{Budget, Outcome};
@@ -57,6 +58,11 @@ impl Spread {
 pub struct Findings {
     /// What must never be, and was; by the time it showed.
     pub violations: Vec<Violation>,
+    /// What shows that holders overlapped after a fault had broken what the engine's exclusion rests
+    /// on. No violation: it is what the fence is for.
+    pub overlaps: Vec<Violation>,
+    /// Why they are none.
+    pub overlaps_excused: Option<String>,
     /// What could not be decided.
     pub undecided: Vec<Undecided>,
     /// How many operations were checked.
@@ -92,6 +98,9 @@ impl fmt::Display for Findings {
                     counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
                 writeln!(f, "{count} violations: {}", by_checker.join(", "))?;
             }
+        }
+        if let Some(why) = &self.overlaps_excused {
+            writeln!(f, "{} overlaps of holders, which are no violation: {why}", self.overlaps.len())?;
         }
         let mut shown: HashMap<&str, usize> = HashMap::new();
         for violation in &self.violations {
@@ -132,10 +141,20 @@ struct Key<'h> {
 #[derive(Default)]
 struct Found {
     violations: Vec<Violation>,
+    /// What shows that mutual exclusion, and what rests on it, failed.
+    overlaps: Vec<Violation>,
     undecided: Vec<Undecided>,
     lost: usize,
     takeovers: Vec<Nanos>,
     judged: Duration,
+}
+
+/// What keys are judged by.
+struct Ground<'h> {
+    history: &'h History,
+    excuses: Excuses,
+    exclusion: Exclusion,
+    bounds: &'h Bounds,
 }
 
 /// Runs every checker over a history: the sweeps over all keys, and the linearizability search with
@@ -143,12 +162,13 @@ struct Found {
 pub fn all(history: &History, bounds: &Bounds) -> Findings {
     let holds = history.holds();
     let keys = keys(history, &holds);
-    let excuses = Excuses::of(history);
+    let (excuses, exclusion) = (Excuses::of(history), Exclusion::of(history));
+    let ground = Ground { history, excuses, exclusion, bounds };
     let next = AtomicUsize::new(0);
     let work = || {
         let mut found = Found::default();
         while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
-            key.check(history, &excuses, bounds, &mut found);
+            key.check(&ground, &mut found);
         }
         found
     };
@@ -161,10 +181,11 @@ pub fn all(history: &History, bounds: &Bounds) -> Findings {
         });
         std::iter::once(mine).chain(theirs).collect()
     });
-    gather(history, &holds, parts)
+    gather(&ground, &holds, parts)
 }
 
-fn gather(history: &History, holds: &[Hold], parts: Vec<Found>) -> Findings {
+fn gather(ground: &Ground<'_>, holds: &[Hold], parts: Vec<Found>) -> Findings {
+    let Ground { history, exclusion, .. } = ground;
     let stale = |op: &&Op| matches!(op.answer, Answer::Refused { stale: true, .. });
     let given_back = holds.iter().filter(|hold| hold.ended == Ended::Released);
     let mut findings = Findings {
@@ -177,14 +198,19 @@ fn gather(history: &History, holds: &[Hold], parts: Vec<Found>) -> Findings {
     };
     let mut takeovers = Vec::new();
     for part in parts {
-        findings.violations.extend(part.violations);
+        let (violations, excused) = exclusion.judge(part.overlaps);
+        findings.violations.extend(part.violations.into_iter().chain(violations));
+        findings.overlaps.extend(excused);
         findings.undecided.extend(part.undecided);
         findings.lost_updates += part.lost;
         findings.progress_judged += part.judged;
         takeovers.extend(part.takeovers);
     }
     findings.takeovers = Spread::of(takeovers);
-    findings.violations.sort_by(|a, b| (a.at, &a.key, a.checker).cmp(&(b.at, &b.key, b.checker)));
+    findings.overlaps_excused = exclusion.reason();
+    for found in [&mut findings.violations, &mut findings.overlaps] {
+        found.sort_by(|a, b| (a.at, &a.key, a.checker).cmp(&(b.at, &b.key, b.checker)));
+    }
     findings.undecided.sort_by(|a, b| (&a.key, a.checker).cmp(&(&b.key, b.checker)));
     findings
 }
@@ -215,23 +241,26 @@ fn keys<'h>(history: &'h History, holds: &'h [Hold]) -> Vec<Key<'h>> {
 }
 
 impl Key<'_> {
-    fn check(&self, history: &History, excuses: &Excuses, bounds: &Bounds, found: &mut Found) {
-        let violations = &mut found.violations;
+    fn check(&self, ground: &Ground<'_>, found: &mut Found) {
+        let Ground { history, excuses, exclusion, bounds } = ground;
+        let (violations, overlaps) = (&mut found.violations, &mut found.overlaps);
         tokens::check(&self.holds, violations);
-        belief::check(&self.holds, violations);
-        stolen::check(&self.ops, &self.holds, violations);
+        tokens::where_they_exclude(&self.holds, overlaps);
+        belief::check(&self.holds, overlaps);
+        stolen::check(&self.ops, &self.holds, overlaps);
         fenced::check(&self.ops, &self.lock, violations);
         found.judged +=
             progress::check(&self.ops, &self.holds, history, excuses, bounds.progress, violations);
         if bounds.fifo {
-            order::check(&self.ops, &self.holds, excuses, bounds.progress, violations);
+            order::check(&self.ops, &self.holds, excuses, bounds.progress, overlaps);
         }
         found.takeovers.extend(progress::takeovers(&self.holds));
         let set = lost::check(&self.ops, history.calm_since);
         found.lost += set.lost;
         violations.extend(set.violations);
         found.undecided.extend(set.undecided);
-        if let Some(kind) = self.model() {
+        // No order of operations explains holders that overlap: then locks are left to the sweeps.
+        if let Some(kind) = self.model().filter(|_| exclusion.holds() || self.holds.is_empty()) {
             self.linear(kind, bounds, found);
         }
     }

@@ -10,10 +10,16 @@
 //! | `progress` | somebody waits, nobody holds, nothing disturbs, and nothing happens (I6) |
 //! | `linear` | answers that no order of the operations explains |
 //!
+//! Where a fault breaks what an engine's exclusion rests on ([`Begin::voids_exclusion`]), what only
+//! shows that holders overlapped is counted apart, as [`Findings::overlaps`].
+//!
+//! [`Begin::voids_exclusion`]: crate::history::Begin::voids_exclusion
+//!
 //! [`all`] runs them over a history; [`file::check_file`] holds a saved one to a single model.
 
 mod all;
 mod belief;
+mod exclusion;
 mod fenced;
 pub mod file;
 mod kind;

@@ -26,7 +26,7 @@ pub(super) fn check(ops: &[&Op], holds: &[&Hold], violations: &mut Vec<Violation
             violations.push(Violation {
                 checker: "stolen",
                 key: hold.key.to_string(),
-                at: op.start,
+                at: end,
                 what: format!(
                     "process {} released what it held for sure, and it was gone: somebody else had ended it",
                     hold.process

@@ -12,7 +12,6 @@ use crate::history::{Hold, HoldMode};
 pub(super) fn check(holds: &[&Hold], violations: &mut Vec<Violation>) {
     unique(holds, violations);
     in_real_time(holds, violations);
-    where_they_exclude(holds, violations);
 }
 
 fn violation(first: &Hold, second: &Hold, what: String) -> Violation {
@@ -70,8 +69,9 @@ fn in_real_time(holds: &[&Hold], violations: &mut Vec<Violation>) {
 }
 
 /// Of two grants that exclude each other and were believed in one after the other, the later one has
-/// the greater token, also if it was asked for first.
-fn where_they_exclude(holds: &[&Hold], violations: &mut Vec<Violation>) {
+/// the greater token, also if it was asked for first. That rests on exclusion: a grant that ended
+/// early may be told late.
+pub(super) fn where_they_exclude(holds: &[&Hold], violations: &mut Vec<Violation>) {
     // A grant that nobody ever believed in has no place in the order.
     let mut begun: Vec<&Hold> =
         holds.iter().copied().filter(|hold| hold.token.is_some() && hold.from < hold.until).collect();

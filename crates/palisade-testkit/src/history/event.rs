@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use palisade_core::Token;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +110,10 @@ pub struct Begin {
     pub command: String,
     /// The TTL of claims, in milliseconds.
     pub ttl_ms: u64,
+    /// The faults of this run that break what the engine's mutual exclusion rests on, each with the
+    /// reason: once one has struck, holders may overlap, and what goes through the fence must hold.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub voids_exclusion: BTreeMap<FaultKind, String>,
 }
 
 /// In which mode a resource is held.

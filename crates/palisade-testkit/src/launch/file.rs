@@ -11,7 +11,8 @@ use crate::history::FaultKind;
 use crate::misuse::misuse;
 
 /// The embedded engine, in a folder that is gone afterwards.
-pub(super) const LOCAL: Local = Local { name: "file", start: |nodes, _| future::ready(start(nodes)).boxed() };
+pub(super) const LOCAL: Local =
+    Local { name: "file", nodes: 1, start: |nodes, _| future::ready(start(nodes)).boxed() };
 
 #[derive(Debug)]
 struct Folder(TempDir);

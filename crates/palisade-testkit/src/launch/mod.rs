@@ -6,9 +6,13 @@ mod file;
 mod given;
 mod memory;
 mod redis;
+mod redis_cluster;
+mod redis_sentinel;
+mod redlock;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Result;
 use async_trait::async_trait;
@@ -50,6 +54,23 @@ pub trait Target: Send + Sync + fmt::Debug {
     /// acknowledged, by what the engine promises.
     fn survives(&self) -> Survives {
         Survives::Stop
+    }
+
+    /// To how many of its servers something may be done at one time.
+    fn at_once(&self) -> usize {
+        self.servers().len()
+    }
+
+    /// For how long a server that was wiped, or whose clock was put right again, still counts as one
+    /// that something is done to.
+    fn recovery(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Why a fault breaks what the engine's mutual exclusion rests on, so that holders may overlap
+    /// and only what goes through the fence is safe; `None` if exclusion must hold.
+    fn voids_exclusion(&self, _fault: FaultKind) -> Option<String> {
+        None
     }
 
     /// What a finished run left behind that no verb of the contract shows, in words.
@@ -99,6 +120,8 @@ type Starting = BoxFuture<'static, Result<Box<dyn Target>>>;
 struct Local {
     /// Its name after `local:`.
     name: &'static str,
+    /// How many nodes there are if nobody says how many.
+    nodes: u32,
     /// Starts so many nodes of it.
     start: fn(u32, &HelperProgram) -> Starting,
 }
@@ -108,6 +131,9 @@ const LOCAL: &[Local] = &[
     file::LOCAL,
     memory::LOCAL,
     redis::LOCAL,
+    redis_sentinel::LOCAL,
+    redis_cluster::LOCAL,
+    redlock::LOCAL,
     #[cfg(feature = "planted-bugs")]
     memory::FORGETFUL,
 ];
@@ -126,14 +152,14 @@ pub async fn launch(url: &str, helper: &HelperProgram) -> Result<Box<dyn Target>
         return given::target(url);
     };
     let (name, nodes) = match local.split_once('*') {
-        None => (local, 1),
+        None => (local, None),
         Some((name, nodes)) => match nodes.parse() {
-            Ok(nodes @ 1..=9) => (name, nodes),
+            Ok(nodes @ 1..=9) => (name, Some(nodes)),
             _ => misuse!("local:{name}*N starts 1 to 9 nodes, not {nodes:?}"),
         },
     };
     match LOCAL.iter().find(|local| local.name == name) {
-        Some(local) => (local.start)(nodes, helper).await,
+        Some(local) => (local.start)(nodes.unwrap_or(local.nodes), helper).await,
         None => misuse!("there is no local:{name}; there are {}", local_names().join(", ")),
     }
 }

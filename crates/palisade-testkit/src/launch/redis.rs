@@ -10,7 +10,7 @@ use crate::misuse::misuse;
 use crate::servers::{Persistence, RedisOptions, RedisServer};
 
 /// One Redis server that keeps every acknowledged write.
-pub(super) const LOCAL: Local = Local { name: "redis", start: |nodes, _| start(nodes).boxed() };
+pub(super) const LOCAL: Local = Local { name: "redis", nodes: 1, start: |nodes, _| start(nodes).boxed() };
 
 #[derive(Debug)]
 struct Redis {
@@ -67,6 +67,13 @@ impl Target for Redis {
 
     fn survives(&self) -> Survives {
         Survives::Kill
+    }
+
+    fn voids_exclusion(&self, fault: FaultKind) -> Option<String> {
+        (fault == FaultKind::Clock).then(|| {
+            "a single Redis ends claims by its wall clock: while that jumps, only the fence protects"
+                .to_owned()
+        })
     }
 }
 

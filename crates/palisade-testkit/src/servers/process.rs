@@ -79,7 +79,7 @@ type Order = (Command, oneshot::Sender<std::io::Result<Child>>);
 /// parent's death when the very thread ends that started it, and those of a runtime come and go.
 async fn start(mut command: Command) -> Result<Child> {
     static STARTER: OnceLock<Sender<Order>> = OnceLock::new();
-    let starter = STARTER.get_or_init(|| {
+    let thread = STARTER.get_or_init(|| {
         let (orders, ordered): (_, Receiver<Order>) = channel();
         std::thread::spawn(move || {
             for (mut command, started) in ordered {
@@ -94,7 +94,7 @@ async fn start(mut command: Command) -> Result<Child> {
     command.process_group(0);
     let program = command.get_program().to_owned();
     let (started, child) = oneshot::channel();
-    starter.send((command, started)).ok().context("the thread that starts servers has ended")?;
+    thread.send((command, started)).ok().context("the thread that starts servers has ended")?;
     let child = child.await.context("the thread that starts servers has ended")?;
     child.with_context(|| format!("{} could not be started", program.display()))
 }

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::ports;
 use super::process::Process;
 use super::resp::{Reply, ask};
-use crate::bounded::bounded;
+use crate::bounded::{bounded, eventually};
 
 /// How a server is started.
 #[derive(Debug, Clone)]
@@ -244,6 +244,19 @@ impl RedisServer {
     /// It cannot be reached, answers with an error, or not in time.
     pub async fn ask(&self, command: &[&str]) -> Result<Reply> {
         ask(self.address(), self.options.login.as_ref(), command).await
+    }
+
+    /// Waits until it says that it has been up for so long.
+    ///
+    /// # Errors
+    /// It does not say so in that time and a bit more.
+    pub async fn up_for(&self, wanted: Duration) -> Result<()> {
+        eventually(wanted + Self::PATIENCE, "the age of a server", async || {
+            let info = self.ask(&["INFO", "server"]).await?;
+            let age: u64 = info.field("uptime_in_seconds").unwrap_or_default().parse()?;
+            Ok((Duration::from_secs(age) >= wanted).then_some(()))
+        })
+        .await
     }
 
     /// Kills it (kill −9), and waits until it is dead. What is dead already stays so.

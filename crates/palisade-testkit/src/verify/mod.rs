@@ -10,6 +10,7 @@
 mod closing;
 mod crew;
 mod nemesis;
+mod outage;
 mod outcome;
 mod planted;
 mod recorder;
@@ -86,6 +87,10 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
         seed: settings.seed,
         command: settings.command.clone(),
         ttl_ms: millis(settings.longest_ttl()),
+        voids_exclusion: faults
+            .iter()
+            .filter_map(|fault| Some((*fault, target.voids_exclusion(*fault)?)))
+            .collect(),
     }));
     // First of all: what cannot be reached cannot be tried. And a store in memory lives as long as
     // somebody is connected.

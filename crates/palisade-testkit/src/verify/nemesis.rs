@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
 use super::crew::Crew;
+use super::outage::Outage;
 use super::recorder::Recorder;
 use super::station::Chance;
 use super::teller::now;
@@ -25,6 +26,7 @@ pub(super) struct Nemesis {
     calm: Duration,
     target: Arc<dyn Target>,
     active: Vec<Active>,
+    outage: Outage,
     count: u64,
 }
 
@@ -63,7 +65,8 @@ impl Nemesis {
         // Futures are dropped by the workers themselves.
         let kinds = kinds.iter().copied().filter(|kind| *kind != FaultKind::Cancel).collect();
         let chance = Chance::new(seed, 0);
-        Self { recorder, chance, kinds, ttl, calm, target, active: Vec::new(), count: 0 }
+        let outage = Outage::new(target.at_once());
+        Self { recorder, chance, kinds, ttl, calm, target, active: Vec::new(), outage, count: 0 }
     }
 
     /// Strikes until `end`, then heals everything.
@@ -187,17 +190,11 @@ impl Nemesis {
         found.shift_clock(seconds).await
     }
 
-    /// One of the servers, unless something is done to it already.
+    /// One of the servers, unless something is done to it already, or to too many others.
     fn server(&mut self) -> Option<usize> {
         let servers = self.target.servers().len();
         let server = self.chance.below(servers as u32) as usize;
-        let busy = self.active.iter().any(|active| match active.what {
-            Struck::Stopped(other) | Struck::Killed { server: other, .. } | Struck::Clock(other) => {
-                other == server
-            }
-            Struck::Worker(_) | Struck::Line { .. } => false,
-        });
-        (server < servers && !busy).then_some(server)
+        (server < servers && self.outage.strike(server, Instant::now())).then_some(server)
     }
 
     fn strike_for_a_while(
@@ -241,6 +238,16 @@ impl Nemesis {
                 Struck::Stopped(server) => self.target.servers()[server].go_on().await?,
                 Struck::Killed { server, wiped } => self.target.servers()[server].start(wiped).await?,
                 Struck::Clock(server) => self.target.servers()[server].shift_clock(0).await?,
+            }
+            match active.what {
+                Struck::Worker(_) | Struck::Line { .. } => {}
+                Struck::Stopped(server) | Struck::Killed { server, wiped: false } => {
+                    self.outage.heal(server, Instant::now());
+                }
+                // What it had granted is gone, or ended early, and who was granted it does not know.
+                Struck::Killed { server, wiped: true } | Struck::Clock(server) => {
+                    self.outage.heal(server, Instant::now() + self.target.recovery());
+                }
             }
             self.recorder.hear(Event::Healed { fault: active.fault, at: now() });
         }

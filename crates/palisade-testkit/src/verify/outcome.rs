@@ -90,6 +90,8 @@ impl Outcome {
             "faults": self.faults.values().sum::<usize>(),
             "faults_by_kind": by_kind,
             "violations": findings.violations,
+            "overlaps": findings.overlaps,
+            "overlaps_excused": findings.overlaps_excused,
             "undecided": findings.undecided,
             "lost_updates": findings.lost_updates,
             "stale_refused": findings.stale_refused,
@@ -123,6 +125,7 @@ impl Outcome {
             engine: &self.engine,
             history: &self.history,
             violations: &self.findings.violations,
+            excuse: self.findings.overlaps_excused.as_deref(),
             undecided: &self.findings.undecided,
             facts,
             latencies,
@@ -145,6 +148,9 @@ impl Outcome {
             fact("Lost updates", findings.lost_updates.to_string()),
             fact("Stale writes refused", findings.stale_refused.to_string()),
         ];
+        if findings.overlaps_excused.is_some() {
+            facts.push(fact("Overlaps of holders, excused", findings.overlaps.len().to_string()));
+        }
         facts.extend(
             self.faults
                 .iter()

@@ -1,29 +1,37 @@
 -- Does everything once that the other scripts do, to keys that nobody uses: a user who may not is told
--- at once, and not in the middle of a release.
+-- at once, and not in the middle of a release. Answers with what was refused, if anything was.
 local lock, side = KEYS[1], KEYS[2]
-redis.call('EXISTS', lock, side)
-redis.call('SET', lock, '1', 'NX', 'PX', 1)
-redis.pcall('GET', lock)
-redis.call('PTTL', lock)
-redis.call('PEXPIRE', lock, 1)
-redis.call('DEL', lock)
-redis.call('TIME')
-redis.call('INCR', side)
-redis.call('DEL', side)
-redis.call('HSET', side, 'a', '1')
-redis.call('HGET', side, 'a')
-redis.call('HGETALL', side)
-redis.call('HKEYS', side)
-redis.call('HEXISTS', side, 'a')
-redis.call('HINCRBY', side, 'a', 1)
-redis.call('HDEL', side, 'a')
-redis.call('ZADD', side, 1, 'a')
-redis.call('ZSCORE', side, 'a')
-redis.call('ZRANK', side, 'a')
-redis.call('ZCARD', side)
-redis.call('ZRANGE', side, 0, 0)
-redis.call('ZRANGEBYSCORE', side, 0, 1)
-redis.call('ZREM', side, 'a')
-redis.call('DEL', side)
-redis.call('PUBLISH', 'palisade:wake:rights', '')
-return 'ok'
+local all = {
+  { 'EXISTS', lock, side },
+  { 'SET', lock, '1', 'NX', 'PX', 1 },
+  { 'GET', lock },
+  { 'PTTL', lock },
+  { 'PEXPIRE', lock, 1 },
+  { 'DEL', lock },
+  { 'TIME' },
+  { 'INCR', side },
+  { 'DEL', side },
+  { 'HSET', side, 'a', '1' },
+  { 'HGET', side, 'a' },
+  { 'HGETALL', side },
+  { 'HKEYS', side },
+  { 'HEXISTS', side, 'a' },
+  { 'HINCRBY', side, 'a', 1 },
+  { 'HDEL', side, 'a' },
+  { 'ZADD', side, 1, 'a' },
+  { 'ZSCORE', side, 'a' },
+  { 'ZRANK', side, 'a' },
+  { 'ZCARD', side },
+  { 'ZRANGE', side, 0, 0 },
+  { 'ZRANGEBYSCORE', side, 0, 1 },
+  { 'ZREM', side, 'a' },
+  { 'DEL', side },
+  { 'PUBLISH', 'palisade:wake:rights', '' },
+}
+for _, command in ipairs(all) do
+  local answer = redis.pcall(unpack(command))
+  if type(answer) == 'table' and answer['err'] then
+    return { command[1], command[2] or '', answer['err'] }
+  end
+end
+return {}

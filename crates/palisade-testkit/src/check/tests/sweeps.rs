@@ -9,7 +9,7 @@ use super::random::Random;
 use super::script::Script;
 use super::{budget, mutate};
 use crate::check::{Bounds, Findings, all};
-use crate::history::{Answer, Call, Event, FaultKind, History, HoldMode};
+use crate::history::{Answer, Begin, Call, Event, FaultKind, History, HoldMode};
 
 fn findings(history: &History) -> Findings {
     all(history, &Bounds { progress: Duration::from_millis(2), fifo: true, linear: budget() })
@@ -260,4 +260,48 @@ fn what_is_gone_before_its_time_was_stolen() {
     let call = Call::Release { hold: Some(hold) };
     script.op(1, "k", (11, 12), call, Answer::Released { in_time: false });
     assert_eq!(checkers(&script.history()), ["stolen"]);
+}
+
+/// Two who hold at one time, and write through the fence in the order of their tokens.
+fn overlapping(struck: FaultKind, stale: bool) -> History {
+    let mut script = Script::default();
+    let voids_exclusion = [(FaultKind::Clock, "its clock decides".to_owned())].into();
+    script.event(Event::Begin(Begin {
+        format: 1,
+        engine: "local:test".to_owned(),
+        seed: 1,
+        command: String::new(),
+        ttl_ms: 1,
+        voids_exclusion,
+    }));
+    script.event(Event::Fault { fault: 1, at: 1, kind: struck, target: "it".to_owned(), process: None });
+    let first = script.acquire(1, (1, 2), 5);
+    let second = script.acquire(2, (3, 4), 6);
+    script.write(2, (5, 6), 6, 1);
+    if stale {
+        script.write(1, (7, 8), 5, 2);
+    }
+    script.release(1, (9, 10), first);
+    script.release(2, (11, 12), second);
+    script.read(1, (13, 14), if stale { 2 } else { 1 });
+    script.history()
+}
+
+#[test]
+fn an_overlap_is_excused_only_by_a_fault_that_voids_exclusion() {
+    let excused = findings(&overlapping(FaultKind::Clock, false));
+    assert!(excused.is_clean(), "{excused}");
+    assert_eq!(excused.overlaps.len(), 1, "{:?}", excused.overlaps);
+    assert!(excused.to_string().contains("its clock decides"), "{excused}");
+
+    // Asked for, but it did not strike: another fault did.
+    let other = overlapping(FaultKind::Restart, false);
+    assert_eq!(checkers(&other), ["belief", "linear"]);
+    assert!(findings(&other).overlaps.is_empty());
+}
+
+#[test]
+fn what_passes_the_fence_is_never_excused() {
+    let found = checkers(&overlapping(FaultKind::Clock, true));
+    assert!(found.contains(&"fenced"), "{found:?}");
 }

@@ -41,6 +41,8 @@ pub struct Page<'a> {
     pub history: &'a History,
     /// What must never be, and was.
     pub violations: &'a [Violation],
+    /// Why holders that overlapped are no violation, if a fault broke what exclusion rests on.
+    pub excuse: Option<&'a str>,
     /// What could not be decided.
     pub undecided: &'a [Undecided],
     /// Counts, each with its name: operations per second, lost updates, stale writes refused.

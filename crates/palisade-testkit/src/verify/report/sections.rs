@@ -88,7 +88,9 @@ fn lead(page: &Page<'_>, scene: &Scene<'_>) -> String {
             )
         }
     };
-    format!("{checked}; {struck}; {found}")
+    let excuse =
+        page.excuse.map(|why| format!(" Holders that overlapped are no violation here: {}.", html(why)));
+    format!("{checked}; {struck}; {found}{}", excuse.unwrap_or_default())
 }
 
 /// The command, whose lines break between arguments only.

@@ -56,6 +56,7 @@ fn page<'a>(history: &'a History, violations: &'a [Violation]) -> Page<'a> {
         engine: "memory:",
         history,
         violations,
+        excuse: None,
         undecided: &[],
         facts: &[],
         latencies: &[],
@@ -178,6 +179,14 @@ fn the_verdict_follows_from_what_was_found() {
 }
 
 #[test]
+fn why_holders_may_overlap_is_said() {
+    let history = Made::busy(10, MS).history();
+    let html = render(&Page { excuse: Some("its clock <jumped>"), ..page(&history, &[]) });
+    assert!(html.contains("Holders that overlapped are no violation here: its clock &lt;jumped&gt;."));
+    assert!(!render(&page(&history, &[])).contains("Holders that overlapped"));
+}
+
+#[test]
 fn how_to_run_it_again_is_said() {
     let mut made = Made::busy(10, MS);
     let command = "palisade verify --seed 18446744073709551615".to_owned();
@@ -187,6 +196,7 @@ fn how_to_run_it_again_is_said() {
         seed: u64::MAX,
         command: command.clone(),
         ttl_ms: 2_000,
+        voids_exclusion: std::collections::BTreeMap::new(),
     };
     made.events.insert(0, Event::Begin(begin));
     let history = made.history();

@@ -1,0 +1,239 @@
+//! What a claim does that cannot have a majority now: it waits at the gate, or is turned away.
+
+use std::time::Duration;
+
+use palisade_core::{BootInstant, Effect, ErrorKind, Place};
+
+use super::Driver;
+use crate::ballot::{Phase, Standing};
+use crate::core::Core;
+use crate::error::Failure;
+use crate::merge::busy;
+
+impl Driver {
+    /// How soon to ask a node again that can neither queue nor say when to come back.
+    const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+    /// Gives everything back, and says why.
+    pub(super) fn refuse(&mut self) -> bool {
+        let held: Vec<usize> = self.where_it(|standing| matches!(standing, Standing::Held(_)));
+        let idle: Vec<usize> = held.into_iter().filter(|node| !self.notes[*node].asking).collect();
+        for node in idle {
+            self.give_back(node);
+        }
+        let leaving = self.ballot.tally.lock().leaving.iter().any(|(node, _)| self.notes[*node].asking);
+        if !leaving && !self.ballot.phase.borrow().is_decided() {
+            let verdict = self.verdict();
+            self.ballot.tell(verdict);
+        }
+        // Answers that are still under way may be grants: they are given back as they come.
+        self.steps.is_empty()
+    }
+
+    fn verdict(&self) -> Phase {
+        let answers: Vec<_> = self.notes.iter().filter_map(|note| note.busy.clone()).collect();
+        let answered = self.notes.iter().filter(|note| note.trouble.is_none()).count();
+        if answered < self.core.majority {
+            return Phase::Failed(self.too_few());
+        }
+        if !answers.is_empty() {
+            return Phase::Busy(busy(&answers, self.core.majority));
+        }
+        Phase::Failed(self.why_no_majority())
+    }
+
+    /// All nodes answered, none was taken, and still there is no majority.
+    fn why_no_majority(&self) -> Failure {
+        let now = self.core.clock.now();
+        let forgetful: Vec<String> = self
+            .core
+            .voters
+            .iter()
+            .filter_map(|voter| {
+                let left = voter.forgetful(now, self.core.longest_ttl)?;
+                Some(format!("{} for another {left:.1?}", voter.node.name))
+            })
+            .collect();
+        let message = if forgetful.is_empty() {
+            "the nodes' tokens could not be brought together".to_owned()
+        } else {
+            let list = forgetful.join(", ");
+            format!("nodes that may have forgotten what they had granted do not vote: {list}")
+        };
+        Failure { kind: ErrorKind::Unavailable, message, effect: Effect::Unknown }
+    }
+
+    /// Takes the claim's next step in line.
+    pub(super) fn line_up(&mut self, now: BootInstant) -> bool {
+        let answering = self.notes.iter().filter(|note| note.trouble.is_none()).count();
+        if answering < self.core.majority && !self.notes.iter().any(|note| note.asking) {
+            return self.cannot_line_up(now);
+        }
+        let Some(gate) = self.find_gate() else { return self.cannot_line_up(now) };
+        let standing = self.ballot.tally.lock().seats[gate].standing.clone();
+        if self.notes[gate].asking && !matches!(standing, Standing::Held(_)) {
+            return false;
+        }
+        match standing {
+            Standing::Held(token) => self.enter(gate, token.get(), now),
+            Standing::Queued { .. } => {
+                self.keep_only(gate);
+                self.wait_at(gate);
+                self.queued_at(gate);
+                let soon = now + self.ballot.claim.ttl.as_duration() / 6;
+                self.look_at = (self.ballot.tally.lock().until + self.core.node_timeout).min(soon);
+            }
+            Standing::Absent | Standing::Doubtful | Standing::Gone(_) => {
+                self.keep_only(gate);
+                let pause = self.notes[gate].busy.as_ref().map(|busy| busy.look_again_in);
+                match pause.filter(|_| self.asked_to_wait(gate)) {
+                    // It cannot queue: it is asked again after a while.
+                    Some(pause) => {
+                        self.queued_at(gate);
+                        let look_at = now + Core::jittered(pause.unwrap_or(Self::LOOK_AGAIN));
+                        self.look_at = self.look_at.min(look_at);
+                    }
+                    None => {
+                        let floor = self.floor();
+                        self.ask(gate, true, floor, now);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn asked_to_wait(&self, node: usize) -> bool {
+        self.ballot.tally.lock().seats[node].claim.will_wait
+    }
+
+    /// The node at which to stand in line: the first that answers. One that lets us in is not left.
+    fn find_gate(&mut self) -> Option<usize> {
+        let usable = |driver: &Self, node: usize| {
+            driver.notes[node].trouble.is_none() && driver.core.voters[node].engine().is_ok()
+        };
+        let held = self.where_it(|standing| matches!(standing, Standing::Held(_)));
+        let kept = self.gate.filter(|gate| usable(self, *gate));
+        let early =
+            held.into_iter().find(|node| kept.is_some_and(|gate| *node < gate) && usable(self, *node));
+        let gate = early.or(kept).or_else(|| (0..self.notes.len()).find(|node| usable(self, *node)));
+        if gate != self.gate {
+            (self.gate, self.entered) = (gate, false);
+        }
+        gate
+    }
+
+    /// The gate let us in: from here on the other nodes are ours as soon as they are free.
+    fn enter(&mut self, gate: usize, token: u64, now: BootInstant) {
+        if !std::mem::replace(&mut self.entered, true) {
+            // One hint for all, the gate included, so that any majority agrees.
+            let floor = self.floor().max(palisade_core::Token::new(token.saturating_sub(1)));
+            for node in 0..self.notes.len() {
+                let standing = self.ballot.tally.lock().seats[node].standing.clone();
+                let ask = match standing {
+                    Standing::Held(vote) => Some(vote) <= floor,
+                    Standing::Queued { .. } => false,
+                    _ => self.notes[node].trouble.is_none(),
+                };
+                if ask {
+                    self.ask(node, true, floor, now);
+                }
+            }
+            self.look_at = now + self.patience();
+        }
+        for node in 0..self.notes.len() {
+            let standing = self.ballot.tally.lock().seats[node].standing.clone();
+            let note = &self.notes[node];
+            match standing {
+                Standing::Queued { .. } => self.wait_at(node),
+                Standing::Absent | Standing::Doubtful
+                    if !note.asking && note.trouble.is_none() && note.busy.is_none() =>
+                {
+                    let floor = self.floor();
+                    self.ask(node, true, floor, now);
+                }
+                _ => {}
+            }
+        }
+        if !self.notes.iter().any(|note| note.asking) {
+            self.queued_at(gate);
+        }
+    }
+
+    /// How long to hold votes without a majority: longer each time.
+    fn patience(&self) -> Duration {
+        let longest = (self.ballot.claim.ttl.as_duration() / 6).max(self.core.node_timeout);
+        Core::jittered((self.core.node_timeout * 2u32.pow(self.yields.min(10))).min(longest))
+    }
+
+    /// Lets go of every vote but the gate's, also of those that may have come unheard.
+    fn keep_only(&mut self, gate: usize) {
+        let others = self.where_it(|standing| matches!(standing, Standing::Held(_) | Standing::Doubtful));
+        for node in others {
+            if node != gate && !self.notes[node].asking {
+                self.give_back(node);
+            }
+        }
+    }
+
+    fn queued_at(&mut self, gate: usize) {
+        let mut tally = self.ballot.tally.lock();
+        let seat = &tally.seats[gate];
+        let ahead = if let Standing::Queued { ahead } = seat.standing { ahead } else { 0 };
+        let known = matches!(seat.standing, Standing::Queued { .. } | Standing::Held(_));
+        let valid_until = if known { seat.until.max(tally.until) } else { tally.until };
+        tally.until = valid_until;
+        drop(tally);
+        self.ballot.tell(Phase::Queued(Place { ahead, valid_until }));
+    }
+
+    /// Too few nodes answer. Who has not been told anything yet is told so; who waits tries again.
+    fn cannot_line_up(&mut self, now: BootInstant) -> bool {
+        if !matches!(*self.ballot.phase.borrow(), Phase::Queued(_)) {
+            self.refused = true;
+            return self.refuse();
+        }
+        if self.look_at == BootInstant::FAR_FUTURE {
+            self.yields += 1;
+            self.look_at = now + self.patience();
+        }
+        false
+    }
+
+    /// Time has passed without a majority.
+    pub(super) fn look(&mut self) {
+        let now = self.core.clock.now();
+        // The node at which it waits says so itself, and a little later: it heard of it later.
+        if now >= self.ballot.tally.lock().until + self.core.node_timeout {
+            self.ballot.tell(Phase::Gone(palisade_core::GoneReason::Expired));
+            return;
+        }
+        for note in &mut self.notes {
+            note.trouble = None;
+            note.busy = None;
+        }
+        self.look_at = BootInstant::FAR_FUTURE;
+        self.reach_changed();
+        if self.entered {
+            if let Some(gate) = self.gate {
+                self.keep_only(gate);
+            }
+            self.yields += 1;
+            self.look_at = now + self.patience();
+        }
+    }
+
+    /// A node came or went: who waits at one that is gone stands in line elsewhere.
+    pub(super) fn reach_changed(&mut self) {
+        let Some(gate) = self.gate else { return };
+        if !self.core.voters[gate].is_up() && self.notes[gate].trouble.is_none() {
+            self.notes[gate].trouble = Some(Failure::new(ErrorKind::Unavailable, "it does not answer"));
+        }
+    }
+
+    fn where_it(&self, stands: impl Fn(&Standing) -> bool) -> Vec<usize> {
+        let tally = self.ballot.tally.lock();
+        let seats = tally.seats.iter().enumerate();
+        seats.filter(|(_, seat)| stands(&seat.standing)).map(|(node, _)| node).collect()
+    }
+}

@@ -1,0 +1,100 @@
+//! One view of a resource from those of its nodes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use palisade_core::{Busy, ClaimId, ClaimView, Inspection, Name, Page, ResourceView, Token};
+
+use crate::attempt;
+
+/// What all nodes together show of one claim.
+#[derive(Debug)]
+struct Shown {
+    view: ClaimView,
+    tokens: Vec<Token>,
+    ends: Vec<Option<Duration>>,
+    in_line: bool,
+}
+
+/// Merges what nodes answered to the same question.
+///
+/// Whom a majority lets hold holds. Whoever stands in line at some node waits, also where others let
+/// it hold already. A few votes and no place in line are a claim that comes or goes: it is not shown.
+pub(crate) fn merge(answers: Vec<Inspection>, page: &Page, majority: usize) -> Inspection {
+    // Beyond the end of a node's page it may know more.
+    let known_to = answers.iter().filter_map(|answer| answer.next.clone()).min();
+    let mut names: BTreeMap<Name, Vec<ResourceView>> = BTreeMap::new();
+    for view in answers.into_iter().flat_map(|answer| answer.resources) {
+        names.entry(view.resource.clone()).or_default().push(view);
+    }
+    let all = names.len();
+    let mut resources: Vec<ResourceView> = names
+        .into_iter()
+        .filter(|(name, _)| known_to.as_ref().is_none_or(|last| name <= last))
+        .take(page.limit)
+        .map(|(name, views)| resource(name, views, majority))
+        .collect();
+    let more = known_to.is_some() || all > page.limit;
+    let next = resources.last().filter(|_| more).map(|last| last.resource.clone());
+    resources.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty()));
+    Inspection { resources, next }
+}
+
+fn resource(name: Name, views: Vec<ResourceView>, majority: usize) -> ResourceView {
+    let mut merged = ResourceView::free(name);
+    let (holders, waiters): (Vec<_>, Vec<_>) =
+        views.into_iter().map(|view| (view.holders, view.waiters)).unzip();
+    let (mut order, mut shown) = (Vec::new(), BTreeMap::new());
+    for view in holders.into_iter().flatten() {
+        show(view, &mut order, &mut shown);
+    }
+    for mut view in waiters.into_iter().flatten() {
+        view.token = None;
+        show(view, &mut order, &mut shown);
+    }
+    for id in order {
+        let Some(claim) = shown.remove(&id) else { continue };
+        if claim.tokens.len() >= majority {
+            merged.holders.push(claim.holder(majority));
+        } else if claim.in_line {
+            merged.waiters.push(ClaimView { token: None, slot: None, ..claim.view });
+        }
+    }
+    merged
+}
+
+fn show(mut view: ClaimView, order: &mut Vec<ClaimId>, shown: &mut BTreeMap<ClaimId, Shown>) {
+    view.claim = attempt::base_of(view.claim);
+    let (token, end) = (view.token, view.expires_in);
+    let claim = shown.entry(view.claim).or_insert_with(|| {
+        order.push(view.claim);
+        Shown { view, tokens: Vec::new(), ends: Vec::new(), in_line: false }
+    });
+    claim.tokens.extend(token);
+    claim.ends.extend(token.map(|_| end));
+    claim.in_line |= token.is_none();
+}
+
+impl Shown {
+    /// As a holder: the token that a majority stores, the end that a majority honours.
+    fn holder(mut self, majority: usize) -> ClaimView {
+        self.tokens.sort_unstable_by(|one, other| other.cmp(one));
+        self.ends.sort_unstable_by(|one, other| other.cmp(one));
+        let token = self.tokens.get(majority - 1).or(self.tokens.last()).copied();
+        let expires_in = self.ends.get(majority - 1).copied().flatten();
+        ClaimView { token, expires_in, ..self.view }
+    }
+}
+
+/// Why a claim was turned away: whoever holds a majority, or all that hold a vote.
+pub(crate) fn busy(answers: &[Busy], majority: usize) -> Busy {
+    let (mut order, mut shown) = (Vec::new(), BTreeMap::new());
+    for view in answers.iter().flat_map(|answer| answer.holders.iter().cloned()) {
+        show(view, &mut order, &mut shown);
+    }
+    let winner = shown.values().any(|claim| claim.tokens.len() >= majority);
+    let holders = order.into_iter().filter_map(|id| shown.remove(&id));
+    let holders = holders.filter(|claim| !winner || claim.tokens.len() >= majority);
+    let look_again_in = answers.iter().filter_map(|answer| answer.look_again_in).min();
+    Busy { holders: holders.map(|claim| claim.holder(majority)).collect(), look_again_in }
+}

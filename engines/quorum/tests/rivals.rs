@@ -1,0 +1,129 @@
+//! Many that want the same: nobody starves the others, and it costs little.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use palisade_core::{Claimed, Engine, Withdrawn};
+use palisade_quorum::{QuorumConfig, QuorumEngine};
+use parking_lot::Mutex;
+
+/// What happened while rivals took turns.
+#[derive(Debug)]
+struct Turns {
+    requests_per_turn: f64,
+    longest_gap: Duration,
+}
+
+/// Every engine takes the same resource so many times, one at a time.
+async fn take_turns(servers: &[Arc<Server>], engines: Vec<QuorumEngine>, rounds: u32) -> Turns {
+    let inside = Arc::new(AtomicBool::new(false));
+    let last = Arc::new(Mutex::new((Instant::now(), Duration::ZERO, 0_u64)));
+    let total = engines.len() as u32 * rounds;
+    let turns = Arc::new(AtomicU64::new(0));
+    let before: u64 = servers.iter().map(|server| server.requests.load(Ordering::Relaxed)).sum();
+    let engines: Vec<_> = engines.into_iter().map(Arc::new).collect();
+    let tasks = engines.iter().map(|engine| {
+        let (engine, inside, last, turns) =
+            (Arc::clone(engine), Arc::clone(&inside), Arc::clone(&last), Arc::clone(&turns));
+        tokio::spawn(async move {
+            for _ in 0..rounds {
+                let asked = long("a");
+                let grant = acquire(&*engine, &asked).await;
+                assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
+                {
+                    let mut last = last.lock();
+                    assert!(grant.token.get() > last.2, "token {} after {}", grant.token, last.2);
+                    *last = (Instant::now(), last.1.max(last.0.elapsed()), grant.token.get());
+                }
+                tokio::task::yield_now().await;
+                turns.fetch_add(1, Ordering::Relaxed);
+                inside.store(false, Ordering::SeqCst);
+                assert_eq!(release(&*engine, &asked).await, Withdrawn::Released);
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let after: u64 = servers.iter().map(|server| server.requests.load(Ordering::Relaxed)).sum();
+    nothing_left(servers).await;
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    Turns { requests_per_turn: (after - before) as f64 / f64::from(total), longest_gap: last.lock().1 }
+}
+
+async fn rivals(servers: &[Arc<Server>], count: usize) -> Vec<QuorumEngine> {
+    let mut engines = Vec::new();
+    for _ in 0..count {
+        engines.push(open(servers).await);
+    }
+    engines
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_waiters_cost_at_most_thirty_requests_per_hand_over() {
+    let servers = servers(5);
+    for server in &servers {
+        server.delay.store(200, Ordering::Relaxed);
+    }
+    let turns = take_turns(&servers, rivals(&servers, 16).await, 20).await;
+    println!("16 waiters: {turns:?}");
+    assert!(turns.requests_per_turn <= 30.0, "{turns:?}");
+    assert!(turns.longest_gap < Duration::from_secs(3), "{turns:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_rivals_do_not_split_the_vote_for_ever() {
+    let servers = servers(5);
+    for (at, server) in servers.iter().enumerate() {
+        // Different ways, so that rivals arrive in a different order at each node.
+        server.delay.store(100 + 150 * at as u64, Ordering::Relaxed);
+    }
+    let turns = take_turns(&servers, rivals(&servers, 64).await, 5).await;
+    println!("64 rivals: {turns:?}");
+    assert!(turns.requests_per_turn <= 30.0, "{turns:?}");
+    assert!(turns.longest_gap < Duration::from_secs(3), "{turns:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rivals_that_see_different_nodes_make_progress() {
+    let servers = servers(5);
+    let mut engines = Vec::new();
+    for at in 0..8 {
+        let nodes = servers.iter().enumerate();
+        // Each client is cut off from another node, so that they stand in line at different ones.
+        let nodes =
+            nodes.map(|(node, server)| if node == at % 3 { server.out_of_reach() } else { server.node() });
+        engines.push(QuorumEngine::open(QuorumConfig::new(nodes.collect())).await.unwrap());
+    }
+    let turns = take_turns(&servers, engines, 5).await;
+    println!("8 rivals that see different nodes: {turns:?}");
+    assert!(turns.longest_gap < Duration::from_secs(10), "{turns:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_will_not_wait_leave_nothing_behind() {
+    let servers = servers(5);
+    let engines: Vec<_> = rivals(&servers, 16).await.into_iter().map(Arc::new).collect();
+    let won = Arc::new(AtomicU64::new(0));
+    let tasks = engines.iter().map(|engine| {
+        let (engine, won) = (Arc::clone(engine), Arc::clone(&won));
+        tokio::spawn(async move {
+            for _ in 0..50 {
+                let asked = Arc::new(claim("a", Duration::from_secs(25)).no_wait());
+                if matches!(engine.claim(&asked).await.unwrap(), Claimed::Granted(_)) {
+                    won.fetch_add(1, Ordering::Relaxed);
+                    release(&*engine, &asked).await;
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert!(won.load(Ordering::Relaxed) > 0);
+    nothing_left(&servers).await;
+}

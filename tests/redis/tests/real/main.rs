@@ -1,0 +1,10 @@
+//! What only a real Redis can show.
+
+mod arrival;
+mod clock;
+mod failover;
+mod fenced_script;
+mod foreign;
+mod loss;
+mod tls;
+mod trouble;
