@@ -303,6 +303,11 @@ impl Bare {
         format!("{}:line/{place}", self.prefix)
     }
 
+    /// A key of this client alone: those of the one before may still stand.
+    fn kept(&self, number: usize) -> String {
+        format!("{}:{}/{number}", self.prefix, self.value)
+    }
+
     fn lock(&self) -> String {
         format!("{}:hold", self.prefix)
     }
@@ -381,7 +386,7 @@ impl RawClient for Bare {
     async fn fill(&self, count: usize) -> Result<()> {
         self.held.store(count, Ordering::Relaxed);
         for number in 0..count {
-            let taken = self.take(&format!("{}:held/{number}", self.prefix), HELD_TTL).await?;
+            let taken = self.take(&self.kept(number), HELD_TTL).await?;
             ensure!(taken == self.lines.len(), "somebody else has what this run is to hold");
         }
         Ok(())
@@ -393,7 +398,7 @@ impl RawClient for Bare {
             let mut command = redis::cmd("EVALSHA");
             command.arg(&self.renew).arg(batch.len());
             for number in batch {
-                command.arg(format!("{}:held/{number}", self.prefix));
+                command.arg(self.kept(*number));
             }
             command.arg(&self.value).arg(millis(HELD_TTL));
             let all = Value::Int(i64::try_from(batch.len())?);
@@ -459,6 +464,7 @@ mod tests {
         one.pair("bench").await.unwrap();
         one.fill(3).await.unwrap();
         one.keep().await.unwrap();
+        other.fill(3).await.unwrap();
         one.join(0, 2).await.unwrap();
         other.join(1, 2).await.unwrap();
         one.start().await.unwrap();
