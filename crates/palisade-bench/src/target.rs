@@ -38,7 +38,8 @@ impl Target {
         let started = options.engine.starts_with("local:");
         let url = if started { as_usual(&launched.url(&[])) } else { launched.url(&[]) };
         let entry = Entry::of_url(&url)?;
-        let fresh = || format!("bench-{}", uuid::Uuid::new_v4().simple());
+        // Short as people's own are: it is part of every key.
+        let fresh = || format!("bench-{:08x}", uuid::Uuid::new_v4().as_fields().0);
         let namespace = options.namespace.clone().unwrap_or_else(fresh);
         let demand = options.demand.clone();
         Client::builder().namespace(&namespace).demand(demand).connect(&url).await?.close().await;

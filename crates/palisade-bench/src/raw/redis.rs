@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use futures::future::try_join_all;
-use palisade_redis::{RedisConfig, Servers};
+use palisade_redis::{Login, RedisConfig, Servers};
 use palisade_testkit::Misuse;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
@@ -217,7 +217,7 @@ impl RawLimit for Redis {
 
     fn command(&self) -> Option<Vec<OsString>> {
         // With a password it would have to be told on the command line, where everyone sees it.
-        let server = self.servers.first().filter(|server| server.config.login == Default::default())?;
+        let server = self.servers.first().filter(|server| server.config.login == Login::default())?;
         let (host, port) = server.place().ok()?;
         let port = port.to_string();
         Some(["redis-cli", "-h", host, "-p", &port, "ping"].map(OsString::from).to_vec())
@@ -444,7 +444,7 @@ mod tests {
         let server = RedisServer::start(RedisOptions::default()).await.unwrap();
         let url = format!("redis://{}", server.address());
         let raw = open(&url).unwrap();
-        let client = palisade::Client::connect(&url).await.unwrap();
+        let client = palisade::Client::builder().connect(&url).await.unwrap();
         let mutex = client.mutex("bench").unwrap();
         mutex.acquire().await.unwrap().release().await.unwrap();
         let before = raw.requests().await.unwrap();
