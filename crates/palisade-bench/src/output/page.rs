@@ -22,7 +22,7 @@ operation needs, over the same client library, in the same run. Read the ratios,
 absolute times belong to one machine. A ratio of *time* or *CPU* above 1 and a ratio of *rate* below 1 is what Palisade
 costs. *requests/op* is what the server or database counted (where it does not count, our calls), *calls/op* what our
 client asked of the engine: a herd or a poll would show there. Redis counts what a script calls like what a client
-sends; only the latter is told here, all servers of a quorum together. RSS is that of the largest client process. `-`
+sends; only the latter counts here, all servers of a quorum together. RSS is that of the largest client process. `-`
 was not measured. An *operation* is one taking and releasing; of `keepalive`, one renewal interval of all that is held.
 A server that `local:` starts for a run writes nothing to a disk meanwhile: waiting for it would hide what Palisade adds.
 ";
