@@ -37,6 +37,8 @@ pub(crate) struct Crowd {
     shares: Vec<Share>,
     /// Processor time of all.
     cpu_us: f64,
+    /// How often the bench looked whether all were there.
+    looks: u64,
 }
 
 /// Takes `resource` so often, and gives it back at once.
@@ -107,17 +109,44 @@ pub(crate) async fn run(target: &Target, size: usize, turns: usize) -> Result<Cr
 pub(crate) async fn count(target: &Target, size: usize, turns: usize) -> Result<Requests> {
     let settings = Client::builder();
     let (client, calls) = counted(&target.url, &target.namespace, settings).await?;
+    let beside = Beside::measure(target, &client).await?;
     let before = target.raw.requests().await?;
     let crowd = if target.crosses_processes {
         processes(target, &client, size, Job::Turns { turns, counted: true }).await?
     } else {
         tasks(&client, size, turns).await?
     };
-    let after = target.raw.requests().await?;
+    let after = target.raw.requests().await?.map(|after| after.saturating_sub(beside.of(target, &crowd)));
     client.close().await;
     let calls = sum(&calls) + crowd.shares.iter().map(|share| share.calls).sum::<u64>();
     // One more than theirs: the turn that held them all back until everyone was there.
     Ok(Requests::per(size * turns + 1, calls, before.zip(after)))
+}
+
+/// What the server counts for what the bench does beside the turns.
+struct Beside {
+    /// For connecting a client, and closing it.
+    client: u64,
+    /// For looking once who waits.
+    look: u64,
+}
+
+impl Beside {
+    async fn measure(target: &Target, client: &Client) -> Result<Self> {
+        let counted = async || -> Result<u64> { Ok(target.raw.requests().await?.unwrap_or(0)) };
+        let first = counted().await?;
+        target.client().await?.close().await;
+        let second = counted().await?;
+        client.show(RESOURCE).await?;
+        let third = counted().await?;
+        Ok(Self { client: second.saturating_sub(first), look: third.saturating_sub(second) })
+    }
+
+    /// All of it, of one crowd.
+    fn of(&self, target: &Target, crowd: &Crowd) -> u64 {
+        let clients = if target.crosses_processes { crowd.shares.len() as u64 } else { 0 };
+        clients * self.client + crowd.looks * self.look
+    }
 }
 
 const RESOURCE: &str = "bench";
@@ -128,10 +157,10 @@ async fn processes(target: &Target, client: &Client, size: usize, job: Job) -> R
     for _ in 0..size {
         workers.push(Worker::start(target, RESOURCE, job).await?);
     }
-    until_waiting(client, RESOURCE, size).await?;
+    let looks = until_waiting(client, RESOURCE, size).await?;
     let began = now();
     guard.release().await?;
-    gathered(began, workers).await
+    Ok(Crowd { looks, ..gathered(began, workers).await? })
 }
 
 async fn tasks(client: &Client, size: usize, turns: usize) -> Result<Crowd> {
@@ -142,10 +171,10 @@ async fn tasks(client: &Client, size: usize, turns: usize) -> Result<Crowd> {
             async move { take_turns(&client, RESOURCE, turns).await }
         })
         .collect();
-    until_waiting(client, RESOURCE, size).await?;
+    let looks = until_waiting(client, RESOURCE, size).await?;
     let (began, cpu) = (now(), usage::cpu());
     guard.release().await?;
-    joined(began, cpu, &mut running).await
+    Ok(Crowd { looks, ..joined(began, cpu, &mut running).await? })
 }
 
 /// The same crowd in the raw limit's line.
@@ -161,7 +190,9 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
         }
         let began = now();
         raw.start().await?;
-        return gathered(began, workers).await;
+        let crowd = gathered(began, workers).await;
+        raw.end().await?;
+        return crowd;
     }
     let mut running = JoinSet::new();
     let there = Arc::new(AtomicUsize::new(0));
@@ -180,8 +211,8 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
     let (began, cpu) = (now(), usage::cpu());
     raw.start().await?;
     let crowd = joined(began, cpu, &mut running).await;
-    // What was put into the line comes out of it again, for the next crowd.
-    raw.turn().await?;
+    // For the next crowd.
+    raw.end().await?;
     crowd
 }
 
@@ -191,7 +222,7 @@ async fn gathered(began: u64, workers: Vec<Worker>) -> Result<Crowd> {
         shares.push(bounded("a worker to have all its turns", worker.share()).await?);
     }
     let cpu_us = shares.iter().map(|share| share.cpu_us).sum();
-    Ok(Crowd { began, shares, cpu_us })
+    Ok(Crowd { began, shares, cpu_us, looks: 0 })
 }
 
 async fn joined(began: u64, cpu: Duration, running: &mut JoinSet<Result<Share>>) -> Result<Crowd> {
@@ -208,16 +239,18 @@ async fn joined(began: u64, cpu: Duration, running: &mut JoinSet<Result<Share>>)
     if let Some(share) = shares.first_mut() {
         share.rss_mib = usage::rss_mib();
     }
-    Ok(Crowd { began, shares, cpu_us })
+    Ok(Crowd { began, shares, cpu_us, looks: 0 })
 }
 
-/// Returns once so many wait for `resource`.
-pub(crate) async fn until_waiting(client: &Client, resource: &str, count: usize) -> Result<()> {
+/// Returns once so many wait for `resource`: how often it looked.
+pub(crate) async fn until_waiting(client: &Client, resource: &str, count: usize) -> Result<u64> {
     bounded("those who wait to be in line", async {
+        let mut looks = 1;
         while client.show(resource).await?.waiters.len() < count {
             tokio::time::sleep(Duration::from_millis(2)).await;
+            looks += 1;
         }
-        Ok(())
+        Ok(looks)
     })
     .await
 }
@@ -269,6 +302,11 @@ impl Crowd {
         again.map(|(asked, had)| number(had - asked) / 1e3).collect()
     }
 
+    /// The longest of all waits.
+    pub(crate) fn worst_wait_ms(&self) -> Option<f64> {
+        self.waits_us().into_iter().max_by(f64::total_cmp).map(|us| us / 1e3)
+    }
+
     /// The time from each grant to the next.
     pub(crate) fn gaps_us(&self) -> Vec<f64> {
         self.order().windows(2).map(|pair| number(pair[1].0 - pair[0].0) / 1e3).collect()
@@ -308,6 +346,7 @@ mod tests {
             began: 0,
             shares: vec![share(&[(0, 1000), (1100, 2000)]), share(&[(0, 3000), (3100, 5000)])],
             cpu_us: 4.0,
+            looks: 0,
         };
         assert_eq!((crowd.grants(), crowd.handoffs()), (4, 1));
         assert_eq!(crowd.waits_us(), [0.9, 1.9]);

@@ -35,8 +35,8 @@ impl Effort {
         drains: 15,
         kills: 15,
         held: &[1_000, 10_000],
-        ttl: Duration::from_secs(9),
-        intervals: 4,
+        ttl: Duration::from_secs(30),
+        intervals: 3,
         commands: 15,
     };
 
@@ -53,6 +53,11 @@ impl Effort {
         intervals: 2,
         commands: 2,
     };
+
+    /// How often what is held is renewed.
+    pub(crate) fn interval(&self) -> Duration {
+        self.ttl / 3
+    }
 
     /// How many operations fill one part of a round if one takes `each`.
     pub(crate) fn operations(&self, each: Duration) -> usize {

@@ -57,6 +57,8 @@ pub struct Row {
     pub jain: Option<f64>,
     /// The longest wait in mean waits.
     pub worst_over_mean_wait: Option<f64>,
+    /// The longest wait.
+    pub worst_wait_ms: Option<f64>,
     /// Our figure over that of the raw limit in the same round.
     pub ratio_to_raw: Spread,
     /// Which figure that is.
@@ -114,6 +116,7 @@ impl Row {
             calls_per_op: None,
             jain: None,
             worst_over_mean_wait: None,
+            worst_wait_ms: None,
             ratio_to_raw: Spread::NONE,
             ratio_of: Measure::Time,
             raw_p50_us: None,

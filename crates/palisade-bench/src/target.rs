@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use palisade::{Client, ClientBuilder};
@@ -7,6 +8,7 @@ use palisade_testkit::launch::{self, launch};
 use palisade_testkit::{Calls, Counting};
 
 use crate::Options;
+use crate::crowd::bounded;
 use crate::raw::{Entry, RawLimit, Setting};
 use crate::report::Requests;
 use crate::stats::{amount, number};
@@ -33,13 +35,19 @@ impl Target {
     /// Starts the engine if its URL asks for that, and connects once to see that it serves.
     pub(crate) async fn open(options: &Options) -> Result<Self> {
         let launched = launch(&options.engine, &options.helper).await?;
-        let url = launched.url(&[]);
+        let started = options.engine.starts_with("local:");
+        let url = if started { as_usual(&launched.url(&[])) } else { launched.url(&[]) };
         let entry = Entry::of_url(&url)?;
-        let fresh = || format!("bench-{}", uuid::Uuid::new_v4().simple());
+        // Short as people's own are: it is part of every key.
+        let fresh = || format!("bench-{:08x}", uuid::Uuid::new_v4().as_fields().0);
         let namespace = options.namespace.clone().unwrap_or_else(fresh);
         let demand = options.demand.clone();
         Client::builder().namespace(&namespace).demand(demand).connect(&url).await?.close().await;
         let raw = (entry.open)(&url).context("cannot prepare the raw limit beside the engine")?;
+        if started {
+            raw.settle().await.context("cannot prepare the engine that was started for this run")?;
+            until_granting(&url, &namespace).await?;
+        }
         Ok(Self {
             url,
             namespace,
@@ -81,6 +89,35 @@ impl Target {
         client.close().await;
         Ok(Requests::per(operations, sum(&calls), before.zip(after)))
     }
+}
+
+/// The URL of an engine that was started for this run, without what would suit only a run in which servers
+/// lose their data: a quorum whose TTLs are short enough for such a server to vote again soon.
+fn as_usual(url: &str) -> String {
+    let Some((address, options)) = url.split_once('?') else { return url.to_owned() };
+    let options: Vec<&str> =
+        options.split('&').filter(|option| !option.starts_with("longest-ttl=")).collect();
+    if options.is_empty() { address.to_owned() } else { format!("{address}?{}", options.join("&")) }
+}
+
+/// Returns once a claim is granted: servers of a quorum that began just now do not vote at once.
+async fn until_granting(url: &str, namespace: &str) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    bounded("the engine to grant", async {
+        let client = connect(url, namespace).await?;
+        let mutex = client.mutex("bench")?;
+        let guard = loop {
+            match tokio::time::timeout(Duration::from_secs(1), mutex.acquire()).await {
+                Ok(Ok(guard)) => break guard,
+                Ok(Err(problem)) if !problem.is_transient() => return Err(problem.into()),
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        };
+        guard.release().await?;
+        client.close().await;
+        Ok(())
+    })
+    .await
 }
 
 /// A client of the engine at `url`.

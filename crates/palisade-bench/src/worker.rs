@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, Read, Write};
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,8 @@ pub(crate) enum Job {
     Turns { turns: usize, counted: bool },
     /// Take turns so often in the raw limit's line.
     BareTurns { turns: usize, place: usize, of: usize },
-    /// Take the resource and keep it.
-    Hold,
+    /// Take the resource with this TTL and keep it.
+    Hold { ttl: Duration },
     /// Take the raw limit's lock and keep it.
     BareHold,
 }
@@ -164,8 +165,9 @@ async fn obey(order: &Order) -> Result<()> {
             say(&Word::Ready)?;
             done(take_turns_bare(&*raw, turns).await?)
         }
-        Job::Hold => {
-            let client = connect(&order.url, &order.namespace).await?;
+        Job::Hold { ttl } => {
+            let settings = palisade::Client::builder().namespace(&order.namespace).ttl(ttl);
+            let client = settings.connect(&order.url).await?;
             let _guard = client.mutex(&order.resource)?.acquire().await?;
             say(&Word::Ready)?;
             std::future::pending().await

@@ -24,6 +24,7 @@ const COLUMNS: &[Column] = &[
     Column { heading: "calls/op", cell: |row| row.calls_per_op.map(|count| format!("{count:.2}")) },
     Column { heading: "Jain", cell: |row| row.jain.map(|index| format!("{index:.3}")) },
     Column { heading: "worst/mean wait", cell: |row| row.worst_over_mean_wait.map(figure) },
+    Column { heading: "worst wait ms", cell: |row| row.worst_wait_ms.map(figure) },
     Column { heading: "CPU µs/op", cell: |row| row.cpu_us_per_op.map(figure) },
     Column { heading: "RSS MiB", cell: |row| row.rss_mib.map(|mib| format!("{mib:.1}")) },
 ];

@@ -21,8 +21,10 @@ Each figure of ours was taken in turn with the *raw limit* of the same engine: t
 operation needs, over the same client library, in the same run. Read the ratios, with their smallest and greatest round:
 absolute times belong to one machine. A ratio of *time* or *CPU* above 1 and a ratio of *rate* below 1 is what Palisade
 costs. *requests/op* is what the server or database counted (where it does not count, our calls), *calls/op* what our
-client asked of the engine: a herd or a poll would show there. RSS is that of the largest client process. `-` was not
-measured. An *operation* is one taking and releasing; of `keepalive`, one renewal interval of all that is held.
+client asked of the engine: a herd or a poll would show there. Redis counts what a script calls like what a client
+sends; only the latter counts here, all servers of a quorum together. RSS is that of the largest client process. `-`
+was not measured. An *operation* is one taking and releasing; of `keepalive`, one renewal interval of all that is held.
+A server that `local:` starts for a run writes nothing to a disk meanwhile: waiting for it would hide what Palisade adds.
 ";
 
 /// Says whether a page can be written at `path`, before anything is measured.

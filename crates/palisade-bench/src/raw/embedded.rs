@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
-use super::{Floors, RawClient, RawLimit, Setting};
+use super::{Floors, RawClient, RawLimit, Setting, percent_decoded};
 
 pub(super) fn open(url: &str) -> Result<Arc<dyn RawLimit>> {
     let place = Place::of_url(url)?;
@@ -59,17 +59,6 @@ impl Place {
         let options: Vec<&str> = others.chain(["sync=full"]).collect();
         format!("file:{path}?{}", options.join("&"))
     }
-}
-
-fn percent_decoded(text: &str) -> Result<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2).context("a % is followed by two digits")?;
-        bytes.push(u8::from_str_radix(code, 16)?);
-        bytes.extend(rest.as_bytes());
-    }
-    Ok(String::from_utf8(bytes)?)
 }
 
 #[derive(Debug)]

@@ -83,6 +83,10 @@ impl RawClient for Bare {
         Ok(())
     }
 
+    async fn end(&self) -> Result<()> {
+        self.turn().await
+    }
+
     async fn hold(&self) -> Result<()> {
         bail!("no holder in this process can be killed alone")
     }

@@ -6,10 +6,13 @@
 
 mod embedded;
 mod memory;
+mod redis;
+mod redlock;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
@@ -36,6 +39,18 @@ pub trait RawLimit: fmt::Debug + Send + Sync {
     /// What a shell script would run instead of `palisade run NAME -- true`, if there is something.
     fn command(&self) -> Option<Vec<OsString>> {
         None
+    }
+
+    /// For how long a dead holder keeps others out, where it is no connection that ends with it. Both
+    /// sides are measured with this TTL: the run has to wait for it.
+    fn lease(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Prepares a server that was started for this run: one that waits for its disk would hide what
+    /// Palisade adds.
+    async fn settle(&self) -> Result<()> {
+        Ok(())
     }
 
     /// The same engine with another setting that a single client should be measured with too.
@@ -86,6 +101,11 @@ pub trait RawClient: Send + Sync {
     /// Does what releasing needs, and passes the turn on to the next.
     async fn pass(&self) -> Result<()>;
 
+    /// Takes out of the line what [`Self::start`] put into it, once all have had their turns.
+    async fn end(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits for a lock that the death of its holder frees, and keeps it until [`Self::let_go`].
     async fn hold(&self) -> Result<()>;
 
@@ -130,7 +150,33 @@ const TABLE: &[Entry] = &[
         open: |_| Ok(memory::open()),
         attach: |_| memory::attach(),
     },
+    Entry {
+        engine: "redis",
+        scheme: "redis",
+        start: "local:redis",
+        open: redis::open,
+        attach: redis::attach,
+    },
+    Entry {
+        engine: "redlock",
+        scheme: "redlock",
+        start: "local:redlock*5",
+        open: redlock::open,
+        attach: redlock::attach,
+    },
 ];
+
+/// The text that is written in a URL as `%` and two hexadecimal digits where it is special there.
+fn percent_decoded(text: &str) -> Result<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).context("a % is followed by two digits")?;
+        bytes.push(u8::from_str_radix(code, 16)?);
+        bytes.extend(rest.as_bytes());
+    }
+    Ok(String::from_utf8(bytes)?)
+}
 
 impl Entry {
     /// URLs of all engines that a run can start.

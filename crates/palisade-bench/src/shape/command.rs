@@ -37,9 +37,10 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
         ours_us.extend(ours_round);
         raw_us.extend(raw_round);
     }
-    let name = bare.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let ends =
+        [bare.first(), bare.last()].map(|word| word.map(|word| word.to_string_lossy()).unwrap_or_default());
     let row = Row {
-        raw: format!("{name} … true"),
+        raw: ends.join(" … "),
         ..Row::new(Shape::Command, "run NAME -- true", "a command from start to end")
     };
     Ok(vec![row.times(&ours_us, &raw_us).ratios(Measure::Time, &ratios)])
@@ -54,6 +55,7 @@ async fn time(target: &Target, command: &[OsString]) -> Result<f64> {
         .env("PALISADE_ENGINE", &target.url)
         .env("PALISADE_NAMESPACE", &target.namespace)
         .stdin(Stdio::null())
+        .stdout(Stdio::null())
         .kill_on_drop(true)
         .status()
         .await

@@ -38,6 +38,7 @@ async fn over_and_over(target: &Target, effort: &Effort, size: usize, tell: Tell
         raw: target.raw.floors().turn.to_owned(),
         handoffs_per_second: middle(&ours, handoffs),
         worst_over_mean_wait: worst_over_mean(&waits),
+        worst_wait_ms: ours.iter().filter_map(Crowd::worst_wait_ms).max_by(f64::total_cmp),
         ..common(target, format!("{size} waiters"), "wait + release", &ours, &raw)
     };
     Ok(row.times(&waits, &raw_waits).ratios(Measure::Rate, &ratios).requests(requests))

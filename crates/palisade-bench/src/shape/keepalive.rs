@@ -31,19 +31,23 @@ async fn keep(target: &Target, effort: &Effort, held: usize, tell: Tell<'_>) -> 
     let raw = target.raw.client().await?;
     raw.fill(held).await?;
     raw.keep().await?;
-    let interval = effort.ttl / 3;
+    let interval = effort.interval();
     // The first interval gathers claims that were made one by one.
     tokio::time::sleep(interval).await;
-    let server_before = target.raw.requests().await?;
+    // What the server counted while only we renewed.
+    let mut server = Some(0);
     let calls_before = calls.renew.load(Ordering::Relaxed);
     let (mut ratios, mut ours_us, mut raw_us) = (Vec::new(), Vec::new(), Vec::new());
     let mut next = Instant::now();
     for round in 1..=effort.intervals {
         tell(&format!("keepalive, {held} held: interval {round} of {}", effort.intervals));
         next += interval;
+        let before = target.raw.requests().await?;
         let cpu = usage::cpu();
         tokio::time::sleep_until(next.into()).await;
         let ours = micros(usage::cpu().saturating_sub(cpu));
+        let during = target.raw.requests().await?.zip(before).map(|(after, before)| after - before);
+        server = server.zip(during).map(|(sum, during)| sum + during);
         let cpu = usage::cpu();
         raw.keep().await?;
         let bare = micros(usage::cpu().saturating_sub(cpu));
@@ -52,7 +56,6 @@ async fn keep(target: &Target, effort: &Effort, held: usize, tell: Tell<'_>) -> 
         raw_us.push(bare);
     }
     let renewals = calls.renew.load(Ordering::Relaxed) - calls_before;
-    let server_after = target.raw.requests().await?;
     ensure!(guards.iter().all(|guard| guard.is_valid()), "a guard was lost");
     let row = Row {
         raw: target.raw.floors().keep.to_owned(),
@@ -71,6 +74,6 @@ async fn keep(target: &Target, effort: &Effort, held: usize, tell: Tell<'_>) -> 
         guard.release().await?;
     }
     client.close().await;
-    let requests = Requests::per(effort.intervals, renewals, server_before.zip(server_after));
+    let requests = Requests::per(effort.intervals, renewals, server.map(|sum| (0, sum)));
     Ok(row.ratios(Measure::Cpu, &ratios).requests(requests))
 }
