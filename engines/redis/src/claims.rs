@@ -18,6 +18,17 @@ struct Known {
     stand: Stand,
     /// Woken when the stand changes; made by the first who waits.
     turn: Option<Arc<Notify>>,
+    /// When to look again, as the last answer said, until somebody waits by it.
+    look: Option<Look>,
+}
+
+/// When a waiter should look again by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// When whoever is ahead expires, if ever.
+    pub(crate) at: Option<BootInstant>,
+    /// Whether it is another client's lock that this claim, as the first in line, waits for.
+    pub(crate) foreign: bool,
 }
 
 /// How a claim stands, as far as this client was told.
@@ -44,6 +55,7 @@ impl Claims {
             refreshed: now,
             stand: Stand::Asked,
             turn: None,
+            look: None,
         });
     }
 
@@ -56,12 +68,18 @@ impl Claims {
     }
 
     /// Notes an answer: the claim waits.
-    pub(crate) fn waits(&self, claim: ClaimId) {
-        if let Some(known) = self.0.lock().get_mut(&claim)
-            && known.stand == Stand::Asked
-        {
-            known.stand = Stand::Waiting;
+    pub(crate) fn waits(&self, claim: ClaimId, look: Look) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            known.look = Some(look);
+            if known.stand == Stand::Asked {
+                known.stand = Stand::Waiting;
+            }
         }
+    }
+
+    /// What the last answer said about when to look again; once.
+    pub(crate) fn take_look(&self, claim: ClaimId) -> Option<Look> {
+        self.0.lock().get_mut(&claim)?.look.take()
     }
 
     /// Notes a grant. What is gone stays gone.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use palisade_core::{
     BootInstant, Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, ConnectionState, Consistency,
     Drift, Durability, Engine, Error, ErrorKind, Evicted, Fairness, FamilyScope, GoneReason, Inspection,
-    Liveness, Modes, Name, Page, Profile, Raise, Reach, Reading, Renewed, Result, Selector, Signal, Signals,
-    Source, SystemClock, TokenPromise, Trips, Waited, Wakeup, WatchStream, Withdrawn, Written,
+    Liveness, Modes, Name, Owner, Page, Profile, Raise, Reach, Reading, Renewed, Result, Selector, Signal,
+    Signals, Source, SystemClock, TokenPromise, Trips, Waited, Wakeup, WatchStream, Withdrawn, Written,
 };
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) signals: Signals,
     /// Where this client is told of its turns.
     pub(crate) client: String,
+    /// The owner that asked last, as it is stored.
+    pub(crate) last_owner: Mutex<Option<(Arc<Owner>, Arc<str>)>>,
     facts: Mutex<Facts>,
     profile: Profile,
 }
@@ -92,6 +94,7 @@ impl RedisEngine {
             foreign: Foreign::default(),
             signals: Signals::new(),
             client: Uuid::new_v4().simple().to_string(),
+            last_owner: Mutex::default(),
             facts: Mutex::new(nothing),
             profile: profile(),
             config,
@@ -223,7 +226,7 @@ impl Inner {
         for some in held.chunks(if single { self.profile.batch } else { 1 }) {
             let call = self.scripts.held.call(some.len() * crate::keys::KEYS, |command| {
                 for claim in some {
-                    self.layout.add_keys(command, &claim.resource);
+                    self.layout.keys(&claim.resource).add_to(command);
                 }
                 for claim in some {
                     command.arg(claim.id.to_string());

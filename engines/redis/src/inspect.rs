@@ -32,8 +32,8 @@ impl Inner {
     async fn resources(&self, selector: &Selector) -> Result<BTreeSet<Name>> {
         match &selector.matching {
             Matching::Exact(name) => Ok([name.clone()].into()),
-            Matching::Prefix(prefix) => {
-                let keys = self.scan(&self.layout.resources_matching(prefix)).await?;
+            Matching::Prefix(_) => {
+                let keys = self.scan(&self.layout.resources_pattern()).await?;
                 let names = keys.iter().filter_map(|key| self.layout.resource_of(key));
                 Ok(names.filter(|name| selector.matches(name)).collect())
             }
@@ -43,7 +43,7 @@ impl Inner {
     /// Who holds and who waits for a resource; nothing if nobody does. Another client's lock is shown
     /// only to those who ask for it by name: to list them all would be to list all keys there are.
     pub(crate) async fn resource(&self, name: &Name, foreign: bool) -> Result<Option<ResourceView>> {
-        let call = self.scripts.inspect.call(KEYS, |command| self.layout.add_keys(command, name));
+        let call = self.scripts.inspect.call(KEYS, |command| self.layout.keys(name).add_to(command));
         let mut reply = Reply::new(self.link.call(&call).await?.value)?;
         let now = reply.parsed()?;
         let shown = reply::shown(reply.next()?)?;

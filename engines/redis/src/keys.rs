@@ -11,12 +11,14 @@ use crate::slot::{hash_tag, slot, tag_of_slot};
 /// | key | what it is |
 /// |---|---|
 /// | the lock key | the lock itself, where other clients look for it |
-/// | `palisade:{TAG}:r:KEY` | who holds the lock alone |
-/// | `palisade:{TAG}:s:KEY`, `w`, `e` | records, the queue, and when each claim expires |
-/// | `palisade:{TAG}:g:KEY` | claims that must not come in any more |
+/// | `palisade:{TAG}:KEY:r` | who holds the lock alone |
+/// | `palisade:{TAG}:KEY:s`, `w`, `e` | records, the queue, and when each claim expires |
+/// | `palisade:{TAG}:KEY:g` | claims that must not come in any more |
 /// | `palisade:{SLOT}:t` | the last token of a hash slot: 16,384 at most, however many names there are |
-/// | `palisade:{TAG}:v:NAME` | a register |
+/// | `palisade:{TAG}:NAME:v` | a register |
 /// | `palisade:born` | the name of the tokens' source, and the run in which the data began |
+///
+/// `KEY` is left out where it is the tag itself. Scripts make the others of `r` by its last letter.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     /// What stands before and after every name.
@@ -36,8 +38,25 @@ pub(crate) const BORN: &str = "palisade:born";
 const SIDE: &str = "palisade:{";
 const REDISSON_SIDE: &str = "palisade:redisson:{";
 
-/// How many keys a resource has.
-pub(crate) const KEYS: usize = 7;
+/// How many keys of a resource a script is given.
+pub(crate) const KEYS: usize = 3;
+
+/// The keys of a resource that a script is given.
+#[derive(Debug)]
+pub(crate) struct ResourceKeys {
+    pub(crate) lock: String,
+    record: String,
+    token: String,
+    /// The hash slot of all of them.
+    pub(crate) slot: u16,
+}
+
+impl ResourceKeys {
+    /// Adds them to a command.
+    pub(crate) fn add_to(&self, command: &mut Cmd) {
+        command.arg(&self.lock).arg(&self.record).arg(&self.token);
+    }
+}
 
 impl Layout {
     pub(crate) fn new(pattern: &KeyPattern, dialect: Dialect, namespace: &str) -> Self {
@@ -58,52 +77,41 @@ impl Layout {
         format!("{}{}{}", self.before, resource, self.after)
     }
 
-    /// Adds the seven keys of a resource to a command.
-    pub(crate) fn add_keys(&self, command: &mut Cmd, resource: &Name) {
+    /// The keys of a resource.
+    pub(crate) fn keys(&self, resource: &Name) -> ResourceKeys {
         let lock = self.lock(resource);
         let tag = Tag::of(&lock);
-        command.arg(&lock);
-        let mut side = String::with_capacity(self.side.len() + tag.text().len() + lock.len() + 4);
-        for kind in ['r', 's', 'w', 'e', 'g'] {
-            side.clear();
-            tag.side_key(&mut side, self.side, kind, &lock);
-            command.arg(&side);
-        }
-        side.clear();
-        side.push_str(SIDE);
-        side.push_str(&tag_of_slot(tag.slot));
-        side.push_str("}:t");
-        command.arg(&side);
+        let (slot, record) = (tag.slot, tag.side_key(self.side, 'r', &lock));
+        let token = format!("{SIDE}{}}}:t", tag_of_slot(slot));
+        ResourceKeys { lock, record, token, slot }
     }
 
     /// The key of a register.
     pub(crate) fn register(&self, register: &Name) -> String {
         let name = format!("{}{register}", self.namespace);
-        let mut key = String::new();
-        Tag::of(&name).side_key(&mut key, SIDE, 'v', &name);
-        key
+        Tag::of(&name).side_key(SIDE, 'v', &name)
     }
 
-    /// A pattern for all side keys of `kinds` whose names begin with `prefix`.
-    pub(crate) fn resources_matching(&self, prefix: &str) -> String {
-        format!("{}*}}:[rs]:{}*", self.side, glob(&format!("{}{prefix}", self.before)))
+    /// A pattern for all keys that say that a resource is claimed.
+    pub(crate) fn resources_pattern(&self) -> String {
+        format!("{}*:[rs]", self.side)
     }
 
-    /// A pattern for all registers whose names begin with `prefix`.
-    pub(crate) fn registers_matching(&self, prefix: &str) -> String {
-        format!("{SIDE}*}}:v:{}*", glob(&format!("{}{prefix}", self.namespace)))
+    /// A pattern for all registers.
+    pub(crate) fn registers_pattern() -> String {
+        format!("{SIDE}*:v")
     }
 
     /// The resource that a side key belongs to, if it is one of this namespace.
     pub(crate) fn resource_of(&self, key: &str) -> Option<Name> {
-        let (_, lock) = parts(self.side, key)?;
+        let lock = name_in(self.side, key)?;
         let name = lock.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
         Self::own(name)
     }
 
     /// The register at a key, if it is one of this namespace.
     pub(crate) fn register_of(&self, key: &str) -> Option<Name> {
-        let (_, name) = parts(SIDE, key)?;
+        let name = name_in(SIDE, key)?;
         Self::own(name.strip_prefix(&self.namespace)?)
     }
 
@@ -119,19 +127,17 @@ impl Layout {
         static NAME: LazyLock<Name> =
             LazyLock::new(|| Name::new("palisade-checks-its-rights").expect("it is a name"));
         let lock = self.lock(&NAME);
-        let mut side = String::new();
-        Tag::of(&lock).side_key(&mut side, self.side, 'c', &lock);
+        let side = Tag::of(&lock).side_key(self.side, 'c', &lock);
         [lock, side]
     }
 }
 
-/// The kind and the name in a side key.
-fn parts<'a>(side: &str, key: &'a str) -> Option<(char, &'a str)> {
+/// The key or name that a side key belongs to.
+fn name_in<'a>(side: &str, key: &'a str) -> Option<&'a str> {
     // A tag has no closing brace in it.
-    let (_, rest) = key.strip_prefix(side)?.split_once("}:")?;
-    let mut rest = rest.chars();
-    let kind = rest.next()?;
-    Some((kind, rest.as_str().strip_prefix(':')?))
+    let (tag, rest) = key.strip_prefix(side)?.split_once('}')?;
+    let (rest, _kind) = rest.rsplit_once(':')?;
+    if rest.is_empty() { Some(tag) } else { rest.strip_prefix(':') }
 }
 
 /// What makes side keys share the slot of their lock key.
@@ -148,32 +154,13 @@ impl<'a> Tag<'a> {
         Self { slot: slot(key), own }
     }
 
-    fn text(&self) -> &str {
-        self.own.unwrap_or("0000")
-    }
-
-    fn side_key(&self, into: &mut String, side: &str, kind: char, key: &str) {
-        into.push_str(side);
+    fn side_key(&self, side: &str, kind: char, key: &str) -> String {
         match self.own {
-            Some(own) => into.push_str(own),
-            None => into.push_str(&tag_of_slot(self.slot)),
+            Some(own) if own == key => format!("{side}{own}}}:{kind}"),
+            Some(own) => format!("{side}{own}}}:{key}:{kind}"),
+            None => format!("{side}{}}}:{key}:{kind}", tag_of_slot(self.slot)),
         }
-        into.push_str("}:");
-        into.push(kind);
-        into.push(':');
-        into.push_str(key);
     }
-}
-
-/// `text` as a pattern that matches nothing else.
-fn glob(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut escaped, letter| {
-        if matches!(letter, '*' | '?' | '[' | ']' | '^' | '\\' | '-') {
-            escaped.push('\\');
-        }
-        escaped.push(letter);
-        escaped
-    })
 }
 
 #[cfg(test)]
@@ -181,15 +168,9 @@ mod tests {
     use super::*;
 
     fn keys(layout: &Layout, name: &str) -> Vec<String> {
-        let mut command = Cmd::new();
-        layout.add_keys(&mut command, &Name::new(name).unwrap());
-        command
-            .args_iter()
-            .map(|argument| match argument {
-                redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-                _ => panic!("a key"),
-            })
-            .collect()
+        let ResourceKeys { lock, record, token, .. } = layout.keys(&Name::new(name).unwrap());
+        let others = ["s", "w", "e", "g"].map(|kind| format!("{}{kind}", &record[..record.len() - 1]));
+        [vec![lock, record], others.to_vec(), vec![token]].concat()
     }
 
     #[test]
@@ -199,11 +180,10 @@ mod tests {
             for name in ["orders", "a{b}c", "a}b", "{}x", "{", "}{", "{{a}}", "a{}b{c}", "é🚲", "a:b}:s:c"]
             {
                 let keys = keys(&layout, name);
-                assert_eq!(keys.len(), KEYS);
                 for key in &keys {
                     assert_eq!(slot(key), slot(&keys[0]), "{key} of {name} by {pattern}");
                 }
-                for side in &keys[1..KEYS - 1] {
+                for side in &keys[1..keys.len() - 1] {
                     assert_eq!(layout.resource_of(side).unwrap().as_str(), name, "{side}");
                 }
             }
@@ -214,7 +194,7 @@ mod tests {
     fn the_lock_key_is_what_others_call_it() {
         let plain = Layout::new(&KeyPattern::default(), Dialect::Plain, "");
         assert_eq!(keys(&plain, "orders/42")[0], "orders/42");
-        assert_eq!(keys(&plain, "orders")[1], "palisade:{orders}:r:orders");
+        assert_eq!(keys(&plain, "orders")[1], "palisade:{orders}:r");
         let prefixed = Layout::new(&KeyPattern::parse("job-lock:{name}:x").unwrap(), Dialect::Plain, "");
         assert_eq!(keys(&prefixed, "orders")[0], "job-lock:orders:x");
     }
@@ -234,11 +214,5 @@ mod tests {
         let register = a.register(&Name::new("r").unwrap());
         assert_eq!(a.register_of(&register).unwrap().as_str(), "r");
         assert_eq!((none.register_of(&register), ab.register_of(&register)), (None, None));
-    }
-
-    #[test]
-    fn patterns_match_nothing_but_what_they_say() {
-        let layout = Layout::new(&KeyPattern::default(), Dialect::Plain, "");
-        assert_eq!(layout.resources_matching("a*[b]"), "palisade:{*}:[rs]:a\\*\\[b\\]*");
     }
 }

@@ -1,8 +1,10 @@
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, SystemClock};
+use parking_lot::Mutex;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -30,6 +32,7 @@ enum State {
         number: u64,
         line: Line,
         life: watch::Sender<()>,
+        counters: Arc<Counters>,
     },
     Closed,
 }
@@ -39,6 +42,26 @@ pub(crate) struct InUse {
     number: u64,
     pub(crate) line: Line,
     life: watch::Receiver<()>,
+    counters: Arc<Counters>,
+}
+
+/// Of which hash slots a connection has made sure that the tokens there are not behind the clock. Another
+/// server, or one that was restarted, is another connection.
+#[derive(Debug)]
+struct Counters(Mutex<Box<[u64; 16_384 / 64]>>);
+
+impl InUse {
+    /// Whether the tokens of a slot need only be counted on.
+    pub(crate) fn counts(&self, slot: u16) -> bool {
+        let counted = self.counters.0.lock()[usize::from(slot / 64)] >> (slot % 64) & 1 == 1;
+        // A Cluster changes servers on its own.
+        counted && matches!(self.line, Line::Server(_))
+    }
+
+    /// Notes that a token of a slot was made here, by the clock if need be.
+    pub(crate) fn has_counted(&self, slot: u16) {
+        self.counters.0.lock()[usize::from(slot / 64)] |= 1 << (slot % 64);
+    }
 }
 
 /// An answer with what it takes to make sense of it.
@@ -67,10 +90,14 @@ impl Link {
 
     /// Calls a script, with its whole text if the server does not know its hash.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer> {
-        let mut in_use = self.line().await?;
+        self.call_over(&mut self.line().await?, call).await
+    }
+
+    /// The same over a connection that the call was made for.
+    pub(crate) async fn call_over(&self, in_use: &mut InUse, call: &Call<'_>) -> Result<Answer> {
         let sent = SystemClock.now();
-        let answer = match self.send(&mut in_use, &call.by_hash).await {
-            Err(error) if is_no_script(&error) => self.send(&mut in_use, &call.by_text()).await,
+        let answer = match self.send(in_use, &call.by_hash).await {
+            Err(error) if is_no_script(&error) => self.send(in_use, &call.by_text()).await,
             answer => answer,
         };
         self.judge(in_use.number, answer).map(|value| Answer { value, sent })
@@ -86,7 +113,7 @@ impl Link {
 
     /// Sends commands with nothing of anyone else's in between.
     pub(crate) async fn together(&self, commands: &redis::Pipeline) -> Result<Value> {
-        let InUse { number, mut line, mut life } = self.line().await?;
+        let InUse { number, mut line, mut life, .. } = self.line().await?;
         let answer = self.answered(&mut life, line.send_together(commands)).await;
         self.judge(number, answer)
     }
@@ -151,7 +178,8 @@ impl Link {
             if matches!(state, State::Closed) {
                 return false;
             }
-            *state = State::Up { number, line, life: watch::Sender::new(()) };
+            let counters = Arc::new(Counters(Mutex::new(Box::new([0; 256]))));
+            *state = State::Up { number, line, life: watch::Sender::new(()), counters };
             true
         })
     }
@@ -237,8 +265,9 @@ impl Link {
 
 impl State {
     fn in_use(&self) -> Option<InUse> {
-        let Self::Up { number, line, life } = self else { return None };
-        Some(InUse { number: *number, line: line.clone(), life: life.subscribe() })
+        let Self::Up { number, line, life, counters } = self else { return None };
+        let counters = Arc::clone(counters);
+        Some(InUse { number: *number, line: line.clone(), life: life.subscribe(), counters })
     }
 }
 

@@ -1,27 +1,40 @@
+use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use palisade_core::{Claim, ClaimId, ClaimView, Error, ErrorKind, Family, Mode, Owner, Result, Token};
 
-/// What is stored of a claim: `MODE SLOTS TTL CLIENT FLOOR TAIL`, of which scripts read all but the tail.
-pub(crate) fn record(claim: &Claim, client: &str) -> Vec<u8> {
+/// What is stored of a claim: `SINCE MODE SLOTS TTL CLIENT FLOOR TAIL`, of which scripts read all but the
+/// tail. It was made now by this host's clock, which is for people to read only.
+pub(crate) fn record(claim: &Claim, client: &str, owner: &str) -> Vec<u8> {
     let (mode, of) = mode_code(claim.mode);
-    let floor = floor(claim);
-    let mut record = format!("{mode} {of} {} {client} {floor} ", ttl_millis(claim)).into_bytes();
-    record.extend(tail(claim.family, &claim.owner, claim.value.as_ref()));
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let (ttl, floor) = (ttl_millis(claim), floor(claim));
+    let mut record = Vec::with_capacity(128 + owner.len() + claim.value.as_ref().map_or(0, Bytes::len));
+    write!(record, "{since} {mode} {of} {ttl} {client} {floor} ").expect("memory can be written to");
+    add_tail(&mut record, claim.family, owner, claim.value.as_ref());
     record
+}
+
+/// An owner as it is stored.
+pub(crate) fn owner_text(owner: &Owner) -> String {
+    serde_json::to_string(owner).expect("an owner is plain text and numbers")
 }
 
 /// Family, owner and value: `FAMILY LENGTH OWNER` and, if there is one, `=` and the value.
 pub(crate) fn tail(family: Family, owner: &Owner, value: Option<&Bytes>) -> Vec<u8> {
-    let owner = serde_json::to_string(owner).expect("an owner is plain text and numbers");
-    let mut tail = format!("{} {} {owner}", family_code(family), owner.len()).into_bytes();
-    if let Some(value) = value {
-        tail.push(b'=');
-        tail.extend_from_slice(value);
-    }
+    let mut tail = Vec::new();
+    add_tail(&mut tail, family, &owner_text(owner), value);
     tail
+}
+
+fn add_tail(record: &mut Vec<u8>, family: Family, owner: &str, value: Option<&Bytes>) {
+    write!(record, "{} {} {owner}", family_code(family), owner.len()).expect("memory can be written to");
+    if let Some(value) = value {
+        record.push(b'=');
+        record.extend_from_slice(value);
+    }
 }
 
 /// The token that the grant's must exceed, as scripts read it.
@@ -161,17 +174,14 @@ mod tests {
         let claim = Claim::new(Name::new("n").unwrap(), Mode::Slot { of: 3 }, Ttl::default(), owner)
             .family(Family::Election)
             .value(&b"\x00=\xff "[..]);
-        let mut stored = b"42 1 1000 ".to_vec();
-        stored.extend(record(&claim, "client"));
+        let mut stored = b"42 1 ".to_vec();
+        stored.extend(record(&claim, "client", &owner_text(&claim.owner)));
         let shown = Shown { id: claim.id.to_string(), stored, left_millis: 70, holds: true, foreign: None };
-        let view = shown.view(1500).unwrap();
+        let view = shown.view(u64::MAX).unwrap();
         assert_eq!((view.claim, view.family, view.mode), (claim.id, claim.family, claim.mode));
         assert_eq!((view.owner, view.value), (claim.owner, claim.value));
         assert_eq!((view.token, view.slot), (Token::new(42), Some(1)));
-        assert_eq!(
-            (view.age, view.expires_in),
-            (Duration::from_millis(500), Some(Duration::from_millis(70)))
-        );
+        assert_eq!(view.expires_in, Some(Duration::from_millis(70)));
     }
 
     #[test]

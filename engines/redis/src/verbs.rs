@@ -4,15 +4,17 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use palisade_core::{
     BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Effect, Error, ErrorKind, Evicted,
-    GoneReason, Grant, ModeChange, Name, Place, Renewed, Result, SystemClock, Token, Withdrawn,
+    GoneReason, Grant, ModeChange, Name, Owner, Place, Renewed, Result, SystemClock, Token, Withdrawn,
 };
 
-use crate::claims::Held;
+use redis::Value;
+
+use crate::claims::{Held, Look};
 use crate::engine::Inner;
 use crate::error::unexpected;
 use crate::keys::KEYS;
 use crate::link::Answer;
-use crate::record::{floor, mode_code, mode_of, record, tail, ttl_millis};
+use crate::record::{mode_code, mode_of, owner_text, record, tail, ttl_millis};
 use crate::reply::{self, Reply};
 
 /// What the server says to a claim.
@@ -23,20 +25,11 @@ pub(crate) enum Said {
     Gone(GoneReason),
 }
 
-/// When a waiter should look again by itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
-    /// When whoever is ahead expires, if ever.
-    pub(crate) after: Option<Duration>,
-    /// Whether it is another client's lock that this claim, as the first in line, waits for.
-    pub(crate) foreign: bool,
-}
-
 impl Inner {
     pub(crate) async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         claim.mode.check_slots(None)?;
         self.claims.asked(claim, SystemClock.now());
-        let flag = if claim.will_wait { "w" } else { "n" };
+        let flag = if claim.will_wait { 'w' } else { 'n' };
         let said = match self.ask(claim, flag).await {
             Ok(said) => said,
             Err(error) => {
@@ -65,22 +58,31 @@ impl Inner {
     }
 
     /// Asks for a claim, or after one that is known (`a`), and notes the answer.
-    pub(crate) async fn ask(&self, claim: &Arc<Claim>, flag: &str) -> Result<Said> {
-        let (mode, of) = mode_code(claim.mode);
+    pub(crate) async fn ask(&self, claim: &Arc<Claim>, flag: char) -> Result<Said> {
+        let keys = self.layout.keys(&claim.resource);
+        let mut in_use = self.link.line().await?;
+        let count = match claim.token_floor {
+            Some(floor) => floor.to_string(),
+            None if in_use.counts(keys.slot) => "-".to_owned(),
+            None => "+".to_owned(),
+        };
         let call = self.scripts.claim.call(KEYS, |command| {
-            self.layout.add_keys(command, &claim.resource);
-            command.arg(claim.id.to_string()).arg(record(claim, &self.client));
-            command.arg(mode.to_string()).arg(of).arg(ttl_millis(claim)).arg(flag).arg(floor(claim));
+            keys.add_to(command);
+            let (mode, _) = mode_code(claim.mode);
+            let flags: String = [flag, mode].iter().collect();
+            command.arg(claim.id.to_string()).arg(flags).arg(ttl_millis(claim));
+            command.arg(record(claim, &self.client, &self.owner(&claim.owner))).arg(count);
         });
-        let answer = self.link.call(&call).await?;
+        let answer = self.link.call_over(&mut in_use, &call).await?;
         let said = self.said(claim, answer)?;
         match &said {
             Said::Granted(grant) => {
+                in_use.has_counted(keys.slot);
                 self.claims.holds(claim.id, Held { token: grant.token, slot: grant.slot });
                 self.note_end(claim, grant.valid_until);
             }
-            Said::Queued(place, _) => {
-                self.claims.waits(claim.id);
+            Said::Queued(place, look) => {
+                self.claims.waits(claim.id, *look);
                 self.note_end(claim, place.valid_until);
             }
             Said::Busy(_) | Said::Gone(_) => {}
@@ -88,11 +90,31 @@ impl Inner {
         Ok(said)
     }
 
+    /// An owner as it is stored. A client is mostly one owner.
+    fn owner(&self, owner: &Arc<Owner>) -> Arc<str> {
+        let mut last = self.last_owner.lock();
+        match &*last {
+            Some((known, text)) if Arc::ptr_eq(known, owner) => Arc::clone(text),
+            _ => {
+                let text: Arc<str> = owner_text(owner).into();
+                *last = Some((Arc::clone(owner), Arc::clone(&text)));
+                text
+            }
+        }
+    }
+
     pub(crate) fn note_end(&self, claim: &Claim, until: BootInstant) {
         self.claims.refreshed(claim.id, until.saturating_sub(claim.ttl.as_duration()));
     }
 
     fn said(&self, claim: &Claim, Answer { value, sent }: Answer) -> Result<Said> {
+        // The shortcut answers with the token alone.
+        if let Value::BulkString(token) = &value {
+            let token = std::str::from_utf8(token).ok().and_then(|token| token.parse().ok());
+            let token = token.and_then(Token::new).ok_or_else(unexpected)?;
+            let valid_until = sent + claim.ttl.as_duration();
+            return Ok(Said::Granted(Grant { token, slot: None, valid_until }));
+        }
         let mut reply = Reply::new(value)?;
         let end = |left: i64| {
             let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
@@ -109,7 +131,8 @@ impl Inner {
                 let valid_until = end(reply.number()?);
                 let after =
                     u64::try_from(reply.number()?).ok().map(|left| Duration::from_millis(left.max(1)));
-                let look = Look { after, foreign: reply.number()? == 1 };
+                let at = after.map(|after| SystemClock.now() + after);
+                let look = Look { at, foreign: reply.number()? == 1 };
                 Said::Queued(Place { ahead, valid_until }, look)
             }
             "b" => {
@@ -129,7 +152,7 @@ impl Inner {
 
     pub(crate) async fn change(&self, claim: &Arc<Claim>, change: &Change) -> Result<Changed> {
         let call = self.scripts.change.call(KEYS, |command| {
-            self.layout.add_keys(command, &claim.resource);
+            self.layout.keys(&claim.resource).add_to(command);
             command.arg(claim.id.to_string());
             match change {
                 Change::Value(value) => {
@@ -194,8 +217,12 @@ impl Inner {
         for claim in claims {
             self.claims.forget(claim.id, GoneReason::Withdrawn);
         }
-        let reply = Reply::new(self.link.call(&call).await?.value)?;
-        let answers = reply.map(|answer| match reply::text(answer)?.as_str() {
+        let value = self.link.call(&call).await?.value;
+        // The shortcut, for one that nobody waits for.
+        if value == Value::Int(1) && claims.len() == 1 {
+            return Ok(vec![Withdrawn::Released]);
+        }
+        let answers = Reply::new(value)?.map(|answer| match reply::text(answer)?.as_str() {
             "r" => Ok(Withdrawn::Released),
             "q" => Ok(Withdrawn::LeftQueue),
             "g" => Ok(Withdrawn::AlreadyGone),
@@ -213,7 +240,7 @@ impl Inner {
 
     fn add_claims(&self, command: &mut redis::Cmd, claims: &[Arc<Claim>]) {
         for claim in claims {
-            self.layout.add_keys(command, &claim.resource);
+            self.layout.keys(&claim.resource).add_to(command);
         }
         for claim in claims {
             command.arg(claim.id.to_string()).arg(ttl_millis(claim));
@@ -222,7 +249,7 @@ impl Inner {
 
     pub(crate) async fn evict(&self, resource: &Name, claim: ClaimId, reason: &str) -> Result<Evicted> {
         let call = self.scripts.evict.call(KEYS, |command| {
-            self.layout.add_keys(command, resource);
+            self.layout.keys(resource).add_to(command);
             command.arg(claim.to_string()).arg(reason);
         });
         match reply::text(self.link.call(&call).await?.value)?.as_str() {
@@ -235,7 +262,7 @@ impl Inner {
 
 /// The answers of all batches, in order. Not all batches at once: a Cluster has one per claim.
 async fn all<T>(mut batches: Vec<impl Future<Output = Result<Vec<T>>>>) -> Result<Vec<T>> {
-    const AT_ONCE: usize = 64;
+    const AT_ONCE: usize = 16;
     if batches.len() == 1 {
         return batches.remove(0).await;
     }

@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use palisade_core::{BootInstant, Claim, Clock, Grant, Result, SystemClock, Waited};
 
-use crate::claims::{Held, Stand};
+use crate::claims::{Held, Look, Stand};
 use crate::engine::Inner;
 use crate::error::{closed, unexpected};
-use crate::verbs::{Look, Said};
+use crate::verbs::Said;
 
 impl Inner {
     pub(crate) async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {
-        let mut look = None;
+        let mut look = self.claims.take_look(claim.id);
         let mut tries = 0;
         loop {
             let turn = self.claims.turn(claim.id);
@@ -49,12 +49,12 @@ impl Inner {
 
     /// Looks how a claim stands at the server. `None` if that is noted now, or must be looked at again.
     async fn look(&self, claim: &Arc<Claim>) -> Result<Option<Look>> {
-        match self.ask(claim, "a").await {
+        match self.ask(claim, 'a').await {
             Ok(Said::Queued(_, look)) => {
                 // Known only by its id so far, if somebody else asked for it.
                 self.claims.asked(claim, SystemClock.now());
-                self.claims.waits(claim.id);
-                Ok(Some(look))
+                self.claims.waits(claim.id, look);
+                Ok(self.claims.take_look(claim.id))
             }
             Ok(Said::Granted(grant)) => {
                 self.claims.asked(claim, SystemClock.now());
@@ -87,10 +87,10 @@ impl Inner {
 
 /// Completes when whoever is ahead could have expired, or the claim itself.
 async fn until_due(look: &Look, own_end: Option<BootInstant>) {
-    let now = SystemClock.now();
-    let own = own_end.map(|end| end.saturating_since(now) + Duration::from_millis(1));
-    match look.after.into_iter().chain(own).min() {
-        Some(after) => SystemClock.sleep_until(now + after).await,
+    let own = own_end.map(|end| end + Duration::from_millis(1));
+    match look.at.into_iter().chain(own).min() {
+        // Not at once, whatever was said: a look costs a request.
+        Some(at) => SystemClock.sleep_until(at.max(SystemClock.now() + Duration::from_millis(1))).await,
         None => std::future::pending().await,
     }
 }

@@ -16,6 +16,7 @@ use crate::config::Servers;
 use crate::dial::{OnPush, primary, server};
 use crate::engine::Inner;
 use crate::error::{closed, failed};
+use crate::keys::Layout;
 
 /// Follows changes by being told that some key of ours has changed, and looking.
 ///
@@ -128,8 +129,8 @@ impl Inner {
     async fn registers(&self, selector: &Selector) -> Result<Vec<(Name, Entry)>> {
         let names: Vec<Name> = match &selector.matching {
             Matching::Exact(name) => vec![name.clone()],
-            Matching::Prefix(prefix) => {
-                let keys = self.scan(&self.layout.registers_matching(prefix)).await?;
+            Matching::Prefix(_) => {
+                let keys = self.scan(&Layout::registers_pattern()).await?;
                 let names = keys.iter().filter_map(|key| self.layout.register_of(key));
                 names.filter(|name| selector.matches(name)).collect()
             }

@@ -1,6 +1,9 @@
--- ARGV: id, record, mode, slots, TTL, w(ait)|n(o wait)|a(sk only), token floor
+-- ARGV: id; w(ait), n(o wait) or a(sk only), and the mode; TTL; record; a floor for the token, or how to
+-- count without one
 use(1)
-local id, mode, of, ttl, floor = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[7]
+local id, flag, ttl = ARGV[1], string.sub(ARGV[2], 1, 1), tonumber(ARGV[3])
+local asked = parse('0 - ' .. ARGV[4])
+local mode, of, floor = asked.mode, asked.of, asked.floor
 
 local function granted(token, slot, ms)
   return { 'g', token, slot, ms }
@@ -36,7 +39,7 @@ local function known()
   if owner == id then
     local record, ms = holder(owner), redis.call('PTTL', K)
     if not record then
-      record = parse('0 - ' .. now .. ' ' .. ARGV[2])
+      record = asked
       record.token = next_token(floor)
       redis.call('SET', R, id .. ' ' .. format(record), 'PX', ms)
     elseif raised(record) then
@@ -71,26 +74,27 @@ local function other_number()
 end
 
 local why = redis.call('HGET', G, id)
-if why and ARGV[6] ~= 'a' then return { 'l', why } end
+if why and flag ~= 'a' then return { 'l', why } end
 cap()
 purge()
 local answer = known()
 if answer then return answer end
-if ARGV[6] == 'a' then return { 'u', why or '' } end
+if flag == 'a' then return { 'u', why or '' } end
 local conflict = other_number()
 if conflict then return { 'c', conflict } end
 local blocked = promote()
 local may, slot = admits(mode, of)
 if blocked or not may then
-  if ARGV[6] == 'n' then return { 'b', tostring(now), view() } end
+  if flag == 'n' then return { 'b', tostring(now), view() } end
   redis.call('ZADD', W, redis.call('HINCRBY', S, 'n', 1), id)
   redis.call('ZADD', E, now + ttl, id)
-  redis.call('HSET', S, id, '0 - ' .. now .. ' ' .. ARGV[2])
+  asked.since = tostring(now)
+  redis.call('HSET', S, id, format(asked))
   if mode == 'p' then redis.call('HSET', S, 'of', of) end
   keep(ttl)
   return queued()
 end
 if mode == 'p' then redis.call('HSET', S, 'of', of) end
 local token = next_token(floor)
-let_in(id, parse('0 - ' .. now .. ' ' .. ARGV[2]), slot, token, ttl)
+let_in(id, asked, slot, token, ttl)
 return granted(token, slot, ttl)

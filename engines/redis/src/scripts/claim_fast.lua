@@ -1,19 +1,28 @@
 -- Takes a free lock that nobody waits for: the usual case, so it comes before everything else.
-if ARGV[3] == 'x' and ARGV[6] ~= 'a' and redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[6]) == 0
-    and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[5]) then
-  local time, floor = redis.call('TIME'), ARGV[7]
-  local micros = string.sub('00000' .. time[2], -6)
-  local token, last = time[1] .. micros, redis.call('GET', KEYS[7]) or '0'
-  if floor == '-' and (#last < #token or (#last == #token and last < token)) then
-    redis.call('SET', KEYS[7], token)
-  else
-    if floor ~= '-' and (#last < #floor or (#last == #floor and last < floor)) then
-      redis.call('SET', KEYS[7], floor)
+if ARGV[2] == 'wx' or ARGV[2] == 'nx' then
+  local call, side = redis.call, string.sub(KEYS[2], 1, -2)
+  if call('EXISTS', side .. 'e', side .. 'g') == 0
+      and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
+    local rule, token = ARGV[5], 0
+    -- A connection that has made sure of the counter once need only count on: whatever else makes a
+    -- server lose its last numbers ends the connection too.
+    if rule == '-' then token = call('INCR', KEYS[3]) end
+    if token > 1e15 and token < 9e15 then
+      token = string.format('%.0f', token)
+    else
+      local last, time = call('GET', KEYS[3]) or '0', call('TIME')
+      token = time[1] .. string.sub('00000' .. time[2], -6)
+      if tonumber(rule) or #last > #token or (#last == #token and last >= token) then
+        if tonumber(rule) and (#last < #rule or (#last == #rule and last < rule)) then
+          call('SET', KEYS[3], rule)
+        end
+        call('INCR', KEYS[3])
+        token = call('GET', KEYS[3])
+      else
+        call('SET', KEYS[3], token)
+      end
     end
-    redis.call('INCR', KEYS[7])
-    token = redis.call('GET', KEYS[7])
+    call('SET', KEYS[2], ARGV[1] .. ' ' .. token .. ' - ' .. ARGV[4], 'PX', ARGV[3])
+    return token
   end
-  local since = time[1] .. string.sub(micros, 1, 3)
-  redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. token .. ' - ' .. since .. ' ' .. ARGV[2], 'PX', ARGV[5])
-  return { 'g', token, '-', ARGV[5] }
 end

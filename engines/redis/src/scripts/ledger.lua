@@ -7,8 +7,10 @@
 local now, micros
 
 local function use(at)
-  K, R, S, W = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
-  E, G, T = KEYS[at + 4], KEYS[at + 5], KEYS[at + 6]
+  K, R, T = KEYS[at], KEYS[at + 1], KEYS[at + 2]
+  -- The others differ from R in their last letter, and so share its slot.
+  local side = string.sub(R, 1, -2)
+  S, W, E, G = side .. 's', side .. 'w', side .. 'e', side .. 'g'
 end
 
 do

@@ -25,7 +25,7 @@ local function renew(id, ttl)
 end
 
 for at = 1, #ARGV / 2 do
-  use(at * 7 - 6)
+  use(at * 3 - 2)
   answers[at] = renew(ARGV[at * 2 - 1], tonumber(ARGV[at * 2]))
 end
 return answers

@@ -23,7 +23,7 @@ local function withdraw(id, ttl)
 end
 
 for at = 1, #ARGV / 2 do
-  use(at * 7 - 6)
+  use(at * 3 - 2)
   answers[at] = withdraw(ARGV[at * 2 - 1], tonumber(ARGV[at * 2]))
 end
 return answers
