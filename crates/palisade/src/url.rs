@@ -25,7 +25,12 @@ impl EngineUrl {
         let (scheme, rest) = text.split_once(':').ok_or_else(|| {
             invalid("an engine URL looks like `file:/var/lib/palisade` or `memory:`; this one has no scheme")
         })?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A `?` in a login is part of it: options come after the host.
+        let host = if rest.starts_with("//") { rest.rfind('@').map_or(0, |at| at + 1) } else { 0 };
+        let (rest, query) = match rest[host..].find('?') {
+            Some(at) => (&rest[..host + at], &rest[host + at + 1..]),
+            None => (rest, ""),
+        };
         let options = query
             .split('&')
             .filter(|pair| !pair.is_empty())
@@ -61,12 +66,13 @@ impl EngineUrl {
     /// The address for people: without user, password and options.
     #[cfg(feature = "redlock")]
     pub(crate) fn shown(&self) -> String {
-        match self.raw.strip_prefix("//") {
-            Some(rest) => {
-                format!("{}://{}", self.scheme, rest.rsplit_once('@').map_or(rest, |(_, host)| host))
-            }
-            None => format!("{}:{}", self.scheme, self.raw),
-        }
+        let Some(rest) = self.raw.strip_prefix("//") else { return format!("{}:{}", self.scheme, self.raw) };
+        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        // What is no host and port may be a login that lacks its @.
+        let port =
+            place.split('/').next().and_then(|host| host.rsplit_once(':')).map_or("", |(_, port)| port);
+        let plain = port.bytes().all(|byte| byte.is_ascii_digit());
+        format!("{}://{}", self.scheme, if plain { place } else { "…" })
     }
 
     /// Fails if an option was not taken.
@@ -91,7 +97,7 @@ pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-pub(crate) fn percent_decode(text: &str) -> Result<String> {
+fn percent_decode(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -124,6 +130,28 @@ mod tests {
         assert_eq!(url.take_duration("ttl").unwrap(), Some(Duration::from_secs(2)));
         assert_eq!(url.take("sync").as_deref(), Some("full"));
         assert!(url.finish("sync").unwrap_err().to_string().contains("\"typo\""));
+    }
+
+    #[test]
+    fn a_question_mark_in_a_login_ends_nothing() {
+        let mut url = EngineUrl::parse("redis://u:hun?ter2@h:1?ttl=2s").unwrap();
+        assert_eq!(url.raw, "//u:hun?ter2@h:1");
+        assert_eq!(url.take("ttl").as_deref(), Some("2s"));
+        assert_eq!(EngineUrl::parse("redis://u:hun?ter2@h:1").unwrap().raw, "//u:hun?ter2@h:1");
+    }
+
+    #[cfg(feature = "redlock")]
+    #[test]
+    fn an_address_is_shown_without_what_may_be_a_secret() {
+        for (url, shown) in [
+            ("redis://u:hunter2@h:1/2?x=1", "redis://h:1/2"),
+            ("redis://u:hunter2", "redis://…"),
+            ("redis://:hunter2@h", "redis://h"),
+            ("redis://u:hun?ter2@h:7", "redis://h:7"),
+            ("memory:shared", "memory:shared"),
+        ] {
+            assert_eq!(EngineUrl::parse(url).unwrap().shown(), shown);
+        }
     }
 
     #[test]

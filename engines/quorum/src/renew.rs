@@ -169,7 +169,11 @@ impl Core {
         }
         let mut tally = ballot.tally.lock();
         if let Some(until) = until {
-            tally.until = tally.until.max(until);
+            // It was granted while this renewal of its place in line was under way: one node's word for a
+            // place is no majority's for a grant.
+            if tally.granted.is_none() || entry.needed >= self.majority {
+                tally.until = tally.until.max(until);
+            }
             return Some(Renewed::Valid { until: tally.until });
         }
         let waits = tally.granted.is_none();

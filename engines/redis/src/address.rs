@@ -83,7 +83,12 @@ fn parse_hosts(text: &str, usual: u16) -> Result<Vec<HostPort>> {
 }
 
 fn parse_host(text: &str, usual: u16) -> Result<HostPort> {
-    let bad = || invalid(format!("{text:?} is no host and port, such as 10.0.0.7:6379 or [::1]:6379"));
+    // Without repeating it: what was meant to be a login may stand here.
+    let bad = || {
+        invalid(
+            "what should be a host and port is none, such as 10.0.0.7:6379 or [::1]:6379; before them comes user:password@",
+        )
+    };
     let (host, port) = match text.strip_prefix('[') {
         Some(bracketed) => {
             let (host, port) = bracketed.split_once(']').ok_or_else(bad)?;
@@ -168,6 +173,8 @@ mod tests {
             "redis://h/one",
             "redis://h/-1",
             "redis://u:hunter2@h:port",
+            "redis://u:hunter2",
+            "redis://:hunter2",
             "redis://u:hunter2%zz@h",
             "redis://[::1",
             "redis+sentinel://a,b",

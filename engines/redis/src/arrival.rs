@@ -51,9 +51,9 @@ pub(crate) async fn arrive(
         command.arg(lock).arg(side);
     });
     may_do(config, evaluate(line, &rights).await)?;
-    let (source, first_run) = born(line, scripts, &servers, known).await?;
-    let source = config.source.as_deref().map_or(source, Source::new);
-    let forgot_at = forgot_at(line, &servers, &first_run, asked_at).await;
+    let born = born(line, scripts, &servers, known).await?;
+    let forgot_at = forgot_at(line, &servers, &born, asked_at).await;
+    let source = config.source.as_deref().map_or(born.source, Source::new);
     Ok(Facts { source, forgot_at, tracks: tracking(line).await, address: None })
 }
 
@@ -138,44 +138,58 @@ fn is_refusal(error: &str) -> bool {
     ["NOPERM", "ACL failure", "user executing the script"].iter().any(|known| error.contains(known))
 }
 
-/// The name of the tokens' source, and the run in which the stored data began.
-async fn born(
-    line: &mut Line,
-    scripts: &Scripts,
-    servers: &[Info],
-    known: Option<&Source>,
-) -> Result<(Source, String)> {
+/// Where the stored data comes from.
+struct Born {
+    source: Source,
+    /// The run in which it began.
+    first_run: String,
+    /// For how long this run is known to decide.
+    decides_for: Duration,
+}
+
+async fn born(line: &mut Line, scripts: &Scripts, servers: &[Info], known: Option<&Source>) -> Result<Born> {
     let proposed = known.map_or_else(
         || format!("redis-{}", &Uuid::new_v4().simple().to_string()[..16]),
         |source| source.as_str().to_owned(),
     );
     let run = servers.first().and_then(|info| info.get("run_id")).cloned().unwrap_or_default();
     let call = scripts.arrive.call(1, |command| {
-        command.arg(BORN).arg(proposed.replace(' ', "-")).arg(run);
+        command.arg(BORN).arg(proposed.replace(' ', "-")).arg(run).arg(youngest(servers).as_millis() as u64);
     });
-    let born = String::from_redis_value(evaluate(line, &call).await?).map_err(|_| unexpected())?;
-    let (source, run) = born.split_once(' ').ok_or_else(|| {
-        Error::new(ErrorKind::Corrupt, format!("the key {BORN} holds something that is not Palisade's"))
-    })?;
-    Ok((Source::new(source), run.to_owned()))
+    let answer: Vec<String> =
+        Vec::from_redis_value(evaluate(line, &call).await?).map_err(|_| unexpected())?;
+    let [source, first_run, decides_for] = &answer[..] else {
+        let message = format!("the key {BORN} holds something that is not Palisade's");
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    };
+    Ok(Born {
+        source: Source::new(source),
+        first_run: first_run.clone(),
+        decides_for: Duration::from_millis(decides_for.parse().map_err(|_| unexpected())?),
+    })
 }
 
-/// When the server may last have forgotten something: when it was started, unless it syncs all it does
-/// and has data of an earlier run. A Cluster is asked for its youngest master.
+/// For how long the youngest of the servers runs, at least. They say it in whole seconds, each of two
+/// moments rounded down: up to one more than it is.
+fn youngest(servers: &[Info]) -> Duration {
+    let uptime = |info: &Info| info.get("uptime_in_seconds").and_then(|text| text.parse::<u64>().ok());
+    Duration::from_secs(servers.iter().filter_map(uptime).min().unwrap_or(0).saturating_sub(1))
+}
+
+/// When the server may last have forgotten something: when it was started or began to decide, unless it
+/// syncs all it does, has data of an earlier run, and has never been a replica.
 async fn forgot_at(
     line: &mut Line,
     servers: &[Info],
-    first_run: &str,
+    born: &Born,
     asked_at: BootInstant,
 ) -> Option<BootInstant> {
-    let uptime = |info: &Info| info.get("uptime_in_seconds").and_then(|text| text.parse().ok());
-    // Whole seconds, rounded down: it may have been started a little before, never after.
-    let youngest = Duration::from_secs(servers.iter().filter_map(uptime).min().unwrap_or(0));
-    let started = asked_at.saturating_sub(youngest);
+    let started = asked_at.saturating_sub(youngest(servers).min(born.decides_for));
     let [info] = servers else { return Some(started) };
-    let appends = info.get("aof_enabled").is_some_and(|text| text == "1");
-    let earlier = info.get("run_id").is_some_and(|run| run != first_run);
-    let kept = appends && earlier && syncs_always(line).await;
+    let has = |name: &str, value: &str| info.get(name).is_some_and(|text| text == value);
+    let earlier = info.get("run_id").is_some_and(|run| *run != born.first_run);
+    let promoted = info.get("master_replid2").is_some_and(|id| id.contains(|digit| digit != '0'));
+    let kept = has("aof_enabled", "1") && earlier && !promoted && syncs_always(line).await;
     (!kept).then_some(started)
 }
 

@@ -15,6 +15,10 @@ struct Known {
     claim: Arc<Claim>,
     /// The moment before the last refresh that reached the server was sent.
     refreshed: BootInstant,
+    /// Whether the server has said so; until then it is a guess on the safe side.
+    answered: bool,
+    /// Whether an answer was missed: the claim may be on its way more than once.
+    doubtful: bool,
     stand: Stand,
     /// Woken when the stand changes; made by the first who waits.
     turn: Option<Arc<Notify>>,
@@ -48,23 +52,41 @@ pub(crate) struct Held {
 }
 
 impl Claims {
-    /// Notes a claim before it is sent: its grant may be told before its answer is read.
-    pub(crate) fn asked(&self, claim: &Arc<Claim>, now: BootInstant) {
-        self.0.lock().entry(claim.id).or_insert_with(|| Known {
-            claim: Arc::clone(claim),
-            refreshed: now,
-            stand: Stand::Asked,
-            turn: None,
-            look: None,
+    /// Notes a claim before it is sent: its grant may be told before its answer is read. Returns whether
+    /// it is new here.
+    pub(crate) fn asked(&self, claim: &Arc<Claim>, now: BootInstant) -> bool {
+        let mut all = self.0.lock();
+        let mut new = false;
+        all.entry(claim.id).or_insert_with(|| {
+            new = true;
+            Known {
+                claim: Arc::clone(claim),
+                refreshed: now,
+                answered: false,
+                doubtful: false,
+                stand: Stand::Asked,
+                turn: None,
+                look: None,
+            }
         });
+        new
     }
 
-    /// Forgets a claim that did not reach the server, unless it had before.
+    /// Forgets a claim that never reached the server.
     pub(crate) fn never_sent(&self, claim: ClaimId) {
-        let mut all = self.0.lock();
-        if all.get(&claim).is_some_and(|known| known.stand == Stand::Asked) {
-            all.remove(&claim);
+        self.0.lock().remove(&claim);
+    }
+
+    /// Notes that a claim may have reached the server, or may yet.
+    pub(crate) fn in_doubt(&self, claim: ClaimId) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            known.doubtful = true;
         }
+    }
+
+    /// Whether a claim may be on its way more than once, or still.
+    pub(crate) fn is_doubtful(&self, claim: ClaimId) -> bool {
+        self.0.lock().get(&claim).is_none_or(|known| known.doubtful || known.stand == Stand::Asked)
     }
 
     /// Notes an answer: the claim waits.
@@ -109,7 +131,9 @@ impl Claims {
     /// Notes that a refresh sent at `sent` reached the server.
     pub(crate) fn refreshed(&self, claim: ClaimId, sent: BootInstant) {
         if let Some(known) = self.0.lock().get_mut(&claim) {
-            known.refreshed = known.refreshed.max(sent);
+            // The first answer counts as it is: this host may have asked after a claim that is older.
+            known.refreshed = if known.answered { known.refreshed.max(sent) } else { sent };
+            known.answered = true;
         }
     }
 

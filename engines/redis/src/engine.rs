@@ -132,11 +132,18 @@ async fn keep(inner: Arc<Inner>, mut line: Line) {
             return;
         }
         inner.signals.send(Signal::Connection(ConnectionState::Suspended));
-        number += 1;
-        line = inner.reconnect(number).await;
-        if !inner.return_to_service(number, &mut line).await {
-            return;
-        }
+        line = loop {
+            number += 1;
+            let mut line = inner.reconnect(number).await;
+            // A connection that does not get as far as this is none.
+            let looking = inner.lost_meanwhile(&mut line);
+            if let Ok(lost) = tokio::time::timeout(inner.config.call_timeout, looking).await {
+                if !inner.return_to_service(number, &line, lost) {
+                    return;
+                }
+                break line;
+            }
+        };
     }
 }
 
@@ -202,8 +209,7 @@ impl Inner {
     }
 
     /// Tells what was lost meanwhile, then that all is well again. `false` if the engine was closed.
-    async fn return_to_service(&self, number: u64, line: &mut Line) -> bool {
-        let lost = self.lost_meanwhile(line).await;
+    fn return_to_service(&self, number: u64, line: &Line, lost: Vec<(ClaimId, GoneReason)>) -> bool {
         for (claim, reason) in lost {
             self.is_gone(claim, reason);
         }

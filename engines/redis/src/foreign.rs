@@ -52,7 +52,7 @@ impl Inner {
 
 /// How long to wait before looking again where nobody tells: 5 to 250 ms, longer each time, and not in
 /// step with others.
-fn look_again(tries: u32) -> Duration {
+pub(crate) fn look_again(tries: u32) -> Duration {
     let longest = Duration::from_millis(5) * 2_u32.pow(tries.min(6));
     longest.min(Duration::from_millis(250)).mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }

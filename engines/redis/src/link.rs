@@ -245,7 +245,8 @@ impl Link {
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            let silent = self.made.elapsed().as_millis() as u64 - self.heard.load(Ordering::Relaxed);
+            let heard = self.heard.load(Ordering::Relaxed);
+            let silent = (self.made.elapsed().as_millis() as u64).saturating_sub(heard);
             let lately = u128::from(silent) < (limit / 2).as_millis();
             if lately || !(in_use() || self.calls.load(Ordering::Relaxed) > 0) {
                 continue;

@@ -28,13 +28,16 @@ pub(crate) enum Said {
 impl Inner {
     pub(crate) async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         claim.mode.check_slots(None)?;
-        self.claims.asked(claim, SystemClock.now());
+        self.check_key(claim)?;
+        let new = self.claims.asked(claim, SystemClock.now());
         let flag = if claim.will_wait { 'w' } else { 'n' };
         let said = match self.ask(claim, flag).await {
             Ok(said) => said,
             Err(error) => {
-                if error.effect() == Effect::None {
-                    self.claims.never_sent(claim.id);
+                match error.effect() {
+                    Effect::None if new => self.claims.never_sent(claim.id),
+                    Effect::None => {}
+                    Effect::Unknown => self.claims.in_doubt(claim.id),
                 }
                 return Err(error);
             }
@@ -55,6 +58,15 @@ impl Inner {
                 Err(Error::new(ErrorKind::Lost, message))
             }
         }
+    }
+
+    /// Refuses names whose lock would be one of our own keys.
+    fn check_key(&self, claim: &Claim) -> Result<()> {
+        if self.layout.lock(&claim.resource).starts_with("palisade:") {
+            let message = "a lock key that begins with palisade: would be one of Palisade's own; name it otherwise, or see option key";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(())
     }
 
     /// Asks for a claim, or after one that is known (`a`), and notes the answer.
@@ -212,8 +224,15 @@ impl Inner {
     }
 
     async fn withdraw_some(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
-        let call =
-            self.scripts.withdraw.call(claims.len() * KEYS, |command| self.add_claims(command, claims));
+        let call = self.scripts.withdraw.call(claims.len() * KEYS, |command| {
+            for claim in claims {
+                self.layout.keys(&claim.resource).add_to(command);
+            }
+            for claim in claims {
+                let doubtful = u8::from(self.claims.is_doubtful(claim.id));
+                command.arg(claim.id.to_string()).arg(ttl_millis(claim)).arg(doubtful);
+            }
+        });
         for claim in claims {
             self.claims.forget(claim.id, GoneReason::Withdrawn);
         }

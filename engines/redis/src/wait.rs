@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use palisade_core::{BootInstant, Claim, Clock, Grant, Result, SystemClock, Waited};
 
-use crate::claims::{Held, Look, Stand};
+use crate::claims::{Look, Stand};
 use crate::engine::Inner;
 use crate::error::{closed, unexpected};
+use crate::foreign::look_again;
 use crate::verbs::Said;
 
 impl Inner {
@@ -33,7 +34,8 @@ impl Inner {
                 return Err(closed());
             }
             let Some(next) = look.take() else {
-                look = self.look(claim).await?;
+                look = self.look(claim, tries).await?;
+                tries += 1;
                 continue;
             };
             let Some(told) = told.as_mut().as_pin_mut() else { continue };
@@ -42,34 +44,25 @@ impl Inner {
                 () = told => {}
                 () = self.link.until_closed() => return Err(closed()),
                 () = until_due(&next, own_end) => {}
-                () = self.until_foreign_leaves(claim, &next, tries) => tries += 1,
+                () = self.until_foreign_leaves(claim, &next, tries) => {}
             }
         }
     }
 
     /// Looks how a claim stands at the server. `None` if that is noted now, or must be looked at again.
-    async fn look(&self, claim: &Arc<Claim>) -> Result<Option<Look>> {
+    async fn look(&self, claim: &Arc<Claim>, tries: u32) -> Result<Option<Look>> {
+        // Another connection may have asked for it: what is known of it here is what the server says.
+        self.claims.asked(claim, SystemClock.now());
         match self.ask(claim, 'a').await {
-            Ok(Said::Queued(_, look)) => {
-                // Known only by its id so far, if somebody else asked for it.
-                self.claims.asked(claim, SystemClock.now());
-                self.claims.waits(claim.id, look);
-                Ok(self.claims.take_look(claim.id))
-            }
-            Ok(Said::Granted(grant)) => {
-                self.claims.asked(claim, SystemClock.now());
-                self.claims.holds(claim.id, Held { token: grant.token, slot: grant.slot });
-                self.note_end(claim, grant.valid_until);
-                Ok(None)
-            }
+            Ok(Said::Queued(..) | Said::Granted(_)) => Ok(self.claims.take_look(claim.id)),
             Ok(Said::Busy(_)) => Err(unexpected()),
             Ok(Said::Gone(reason)) => {
-                self.claims.asked(claim, SystemClock.now());
                 self.claims.gone(claim.id, reason);
                 Ok(None)
             }
-            // The place in line outlives a connection.
+            // The place in line outlives a connection, and a server that cannot decide for a while.
             Err(error) if error.is_transient() => {
+                tokio::time::sleep(look_again(tries)).await;
                 self.link.until_up().await?;
                 Ok(None)
             }

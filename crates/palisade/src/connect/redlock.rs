@@ -5,10 +5,10 @@ use palisade_core::{Engine, Result};
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
 
 use super::COMMON;
-use crate::url::{EngineUrl, invalid, percent_decode};
+use crate::url::{EngineUrl, invalid};
 
 pub(super) async fn open(url: &mut EngineUrl, namespace: &str) -> Result<Arc<dyn Engine>> {
-    let nodes = url.raw.split(',').map(|node| node_at(&percent_decode(node)?, namespace));
+    let nodes = url.raw.split(',').map(|node| node_at(&own_marks(node), namespace));
     let mut config = QuorumConfig::new(nodes.collect::<Result<_>>()?);
     config.node_timeout = url.take_duration("node-timeout")?.unwrap_or(config.node_timeout);
     config.drift = url.take_duration("drift")?.unwrap_or(config.drift);
@@ -19,6 +19,12 @@ pub(super) async fn open(url: &mut EngineUrl, namespace: &str) -> Result<Arc<dyn
     }
     url.finish(&format!("node-timeout, drift, drift-factor, longest-ttl, source, {COMMON}"))?;
     Ok(Arc::new(QuorumEngine::open(config).await?))
+}
+
+/// A node's URL as it would be written on its own: only what would end it here was written otherwise.
+/// Everything else, such as a password, is for the node itself to decode.
+fn own_marks(node: &str) -> String {
+    node.replace("%2C", ",").replace("%2c", ",").replace("%3F", "?").replace("%3f", "?")
 }
 
 /// One node, opened by its own URL. A URL that is none is an error now, not at the first vote.

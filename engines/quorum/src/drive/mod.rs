@@ -53,6 +53,8 @@ pub(crate) struct Driver {
 struct Note {
     /// A claim or a withdrawal is under way.
     asking: bool,
+    /// Nothing of the claim was there, or could have been, before this round asked.
+    fresh: bool,
     waiting: bool,
     busy: Option<Busy>,
     trouble: Option<Failure>,
@@ -137,6 +139,7 @@ impl Driver {
         let claim = {
             let mut tally = self.ballot.tally.lock();
             let seat = &mut tally.seats[node];
+            self.notes[node].fresh = !seat.is_there();
             if !seat.is_there() {
                 seat.standing = Standing::Doubtful;
             }
@@ -223,11 +226,11 @@ impl Driver {
                 self.notes[node].busy = Some(busy);
             }
             Err(error) => {
-                let held = matches!(seat.standing, Standing::Held(_));
+                let fresh = self.notes[node].fresh;
                 if error.kind() == ErrorKind::Lost {
                     // The node has buried this id.
                     let _ = seat.leave(self.ballot.claim.id);
-                } else if error.effect() == Effect::None && !held {
+                } else if error.effect() == Effect::None && fresh {
                     seat.standing = Standing::Absent;
                 }
                 self.notes[node].trouble = Some(Failure::of(&error));

@@ -4,7 +4,7 @@ purge()
 local id, owner = ARGV[1], key_owner()
 local alone = owner == id and holder(owner)
 local record = alone or member(id)
-if not record then return { 'u', redis.call('HGET', G, id) or '' } end
+if not record then return { 'u', buried(id) or '' } end
 
 local function put()
   if alone then

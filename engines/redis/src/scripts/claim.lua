@@ -73,7 +73,7 @@ local function other_number()
   end
 end
 
-local why = redis.call('HGET', G, id)
+local why = buried(id)
 if why and flag ~= 'a' then return { 'l', why } end
 cap()
 purge()
@@ -85,7 +85,7 @@ if conflict then return { 'c', conflict } end
 local blocked = promote()
 local may, slot = admits(mode, of)
 if blocked or not may then
-  if flag == 'n' then return { 'b', tostring(now), view() } end
+  if flag == 'n' then return { 'b', tostring(now), view(true) } end
   redis.call('ZADD', W, redis.call('HINCRBY', S, 'n', 1), id)
   redis.call('ZADD', E, now + ttl, id)
   asked.since = tostring(now)

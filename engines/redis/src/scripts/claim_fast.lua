@@ -1,8 +1,12 @@
 -- Takes a free lock that nobody waits for: the usual case, so it comes before everything else.
 if ARGV[2] == 'wx' or ARGV[2] == 'nx' then
   local call, side = redis.call, string.sub(KEYS[2], 1, -2)
-  if call('EXISTS', side .. 'e', side .. 'g') == 0
-      and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
+  local others = call('EXISTS', side .. 'e', side .. 'g')
+  -- Claims that were withdrawn before they arrived are only a reason to look whether this is one.
+  if others == 1 and call('EXISTS', side .. 'e') == 0 and not call('ZSCORE', side .. 'g', ARGV[1]) then
+    others = 0
+  end
+  if others == 0 and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
     local rule, token = ARGV[5], 0
     -- A connection that has made sure of the counter once need only count on: whatever else makes a
     -- server lose its last numbers ends the connection too.

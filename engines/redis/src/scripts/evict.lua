@@ -17,7 +17,7 @@ else
   forget(id, record)
   tidy()
 end
-bury(id, 'evicted ' .. ARGV[2], tonumber(record.ttl))
+bury(id, tonumber(record.ttl), ARGV[2])
 redis.call('PUBLISH', 'palisade:wake:' .. record.client, 'X ' .. id .. ' ' .. ARGV[2])
 promote()
 return 1

@@ -6,7 +6,7 @@ for at = 1, #ARGV do
   if key_owner() == ARGV[at] or (expires and tonumber(expires) > now) then
     answers[at] = 1
   else
-    answers[at] = redis.call('HGET', G, ARGV[at]) or ''
+    answers[at] = buried(ARGV[at]) or ''
   end
 end
 return answers

@@ -100,9 +100,25 @@ local function tidy()
   if redis.call('EXISTS', E) == 0 then redis.call('DEL', S, W) end
 end
 
-local function bury(id, why, ms)
-  redis.call('HSET', G, id, why)
-  if redis.call('PTTL', G) < math.max(ms, 60000) then redis.call('PEXPIRE', G, math.max(ms, 60000)) end
+-- Notes that a claim must not come in any more, for longer than one can be on its way.
+local function bury(id, ms, reason)
+  ms = math.max(ms, 60000)
+  redis.call('ZREMRANGEBYSCORE', G, '-inf', now)
+  redis.call('ZADD', G, now + ms, id)
+  if redis.call('PTTL', G) < ms then redis.call('PEXPIRE', G, ms) end
+  if reason then
+    local reasons = string.sub(R, 1, -2) .. 'x'
+    redis.call('HSET', reasons, id, reason)
+    redis.call('PEXPIRE', reasons, ms)
+  end
+end
+
+-- Why a claim must not come in, if so: nothing, or what the operator wrote who ended it.
+local function buried(id)
+  local expires = redis.call('ZSCORE', G, id)
+  if not expires or tonumber(expires) <= now then return nil end
+  local reason = redis.call('HGET', string.sub(R, 1, -2) .. 'x', id)
+  return reason and 'evicted ' .. reason or 'withdrawn'
 end
 
 -- Ends what has expired.
@@ -182,7 +198,7 @@ end
 -- Lets in whoever is next, in the order of arrival. Returns whether one that can be reached has to
 -- go on waiting: nobody may overtake it. Who cannot be told is passed over, and keeps its place.
 local function promote(asker)
-  local at = 0
+  local at, unused, deaf = 0, nil, {}
   while true do
     local id = redis.call('ZRANGE', W, at, at)[1]
     if not id then return false end
@@ -193,21 +209,22 @@ local function promote(asker)
       local may, slot = admits(record.mode, record.of)
       if not may then return true end
       local ms = math.max(1, tonumber(redis.call('ZSCORE', E, id)) - now)
-      local token = next_token(record.floor)
-      local told = id == asker
-        or redis.call('PUBLISH', 'palisade:wake:' .. record.client, 'G ' .. id .. ' ' .. token .. ' ' .. slot)
+      local token = record.floor == '-' and unused or next_token(record.floor)
+      local told = id == asker or (not deaf[record.client]
+        and redis.call('PUBLISH', 'palisade:wake:' .. record.client, 'G ' .. id .. ' ' .. token .. ' ' .. slot))
       -- A Cluster counts only those who listen at this very node.
-      if told == 0 and SINGLE then
-        at = at + 1
+      if SINGLE and (told == 0 or told == false) then
+        at, unused, deaf[record.client] = at + 1, record.floor == '-' and token or unused, true
       else
+        unused = nil
         let_in(id, record, slot, token, ms)
       end
     end
   end
 end
 
--- All claims, those inside first, each with its record and what remains of it.
-local function view()
+-- All claims, those inside first, each with its record and what remains of it; or only those inside.
+local function view(only_inside)
   local owner, seen = key_owner(), {}
   local record, id = holder(owner)
   if record then
@@ -215,6 +232,8 @@ local function view()
   elseif owner and not is_marker(owner) then
     seen[1] = { string.sub(redis.sha1hex(owner), 1, 32), '', redis.call('PTTL', K), 1, owner }
   end
+  -- Whoever holds alone is all there is inside.
+  if only_inside and seen[1] then return seen end
   local waiting = {}
   for rank, waiter in ipairs(redis.call('ZRANGE', W, 0, -1)) do waiting[waiter] = rank end
   local inside, line = {}, {}
@@ -229,6 +248,7 @@ local function view()
   table.sort(inside, function(a, b) return less(parse(a[2]).token, parse(b[2]).token) end)
   table.sort(line, function(a, b) return waiting[a[1]] < waiting[b[1]] end)
   for _, entry in ipairs(inside) do table.insert(seen, entry) end
+  if only_inside then return seen end
   for _, entry in ipairs(line) do table.insert(seen, entry) end
   return seen
 end

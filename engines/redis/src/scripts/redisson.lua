@@ -15,7 +15,7 @@ end
 local function key_free()
   redis.call('DEL', K)
   local tag = string.find(K, '{', 1, true) and K or '{' .. K .. '}'
-  redis.call('PUBLISH', 'redisson_lock__channel:' .. tag, '0')
+  redis.pcall('PUBLISH', 'redisson_lock__channel:' .. tag, '0')
   -- Redisson listens here where the server knows how, which is from version 7 on.
   redis.pcall('SPUBLISH', 'redisson_lock__channel:' .. tag, '0')
 end

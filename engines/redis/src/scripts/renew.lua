@@ -21,7 +21,7 @@ local function renew(id, ttl)
     keep(ttl)
     return 1
   end
-  return redis.call('HGET', G, id) or ''
+  return buried(id) or ''
 end
 
 for at = 1, #ARGV / 2 do

@@ -25,6 +25,7 @@ local all = {
   { 'ZRANGE', side, 0, 0 },
   { 'ZREVRANGE', side, 0, 0 },
   { 'ZRANGEBYSCORE', side, 0, 1 },
+  { 'ZREMRANGEBYSCORE', side, 0, 0 },
   { 'ZREM', side, 'a' },
   { 'DEL', side },
   { 'PUBLISH', 'palisade:wake:rights', '' },

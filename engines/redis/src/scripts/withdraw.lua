@@ -1,7 +1,9 @@
--- ARGV: id and TTL of each claim
+-- ARGV: of each claim its id, its TTL, and 1 if it may have been sent more than once
 local answers = {}
 
-local function withdraw(id, ttl)
+local function withdraw(id, ttl, doubtful)
+  -- Another copy of it may still be on its way, and must not come in after this.
+  if doubtful then bury(id, ttl) end
   if key_owner() == id then
     key_free()
     redis.call('DEL', R)
@@ -12,8 +14,7 @@ local function withdraw(id, ttl)
   purge()
   local record = member(id)
   if not record then
-    -- It may still be on its way: it must not come in after this.
-    bury(id, 'withdrawn', ttl)
+    bury(id, ttl)
     return 'g'
   end
   forget(id, record)
@@ -22,8 +23,8 @@ local function withdraw(id, ttl)
   return record.token == '0' and 'q' or 'r'
 end
 
-for at = 1, #ARGV / 2 do
+for at = 1, #ARGV / 3 do
   use(at * 3 - 2)
-  answers[at] = withdraw(ARGV[at * 2 - 1], tonumber(ARGV[at * 2]))
+  answers[at] = withdraw(ARGV[at * 3 - 2], tonumber(ARGV[at * 3 - 1]), ARGV[at * 3] == '1')
 end
 return answers

@@ -51,6 +51,9 @@ async fn a_wrong_password_is_refused_without_being_shown() -> Result<()> {
         format!("redis://nobody:{SECRET}@{address}"),
         format!("redis://locks:{SECRET}@{address}?nonsense=1"),
         format!("redis://locks:{SECRET}@{address}/many"),
+        format!("redis://locks:{SECRET}"),
+        format!("redis://:{SECRET}?x=1"),
+        format!("redlock:redis://locks:{SECRET}%3Fx@{address},redis://locks:{SECRET},memory:a"),
     ] {
         let error = refusal(&url).await?;
         ensure!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Invalid), "{error:?}");
