@@ -193,3 +193,55 @@ impl Known {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::{Mode, Name, Owner, Ttl};
+
+    use super::*;
+
+    fn claim() -> Arc<Claim> {
+        let owner = Arc::new(Owner::this_process());
+        Arc::new(Claim::new(Name::new("a").unwrap(), Mode::Exclusive, Ttl::default(), owner))
+    }
+
+    fn at(secs: u64) -> BootInstant {
+        BootInstant::from_nanos(secs * 1_000_000_000)
+    }
+
+    fn ends(claims: &Claims, claim: &Claim) -> BootInstant {
+        claims.stand(claim.id).unwrap().1
+    }
+
+    #[test]
+    fn a_claim_counts_from_its_first_try_until_the_server_says_otherwise() {
+        let (claims, claim) = (Claims::default(), claim());
+        assert!(claims.asked(&claim, at(10)));
+        claims.in_doubt(claim.id);
+        assert!(!claims.asked(&claim, at(17)), "a second try is no new claim");
+        assert_eq!(ends(&claims, &claim), at(25));
+        claims.refreshed(claim.id, at(12));
+        claims.refreshed(claim.id, at(11));
+        assert_eq!(ends(&claims, &claim), at(27), "a later refresh stands");
+    }
+
+    #[test]
+    fn a_claim_of_another_connection_ends_when_the_server_says() {
+        let (claims, claim) = (Claims::default(), claim());
+        claims.asked(&claim, at(20));
+        claims.refreshed(claim.id, at(8));
+        assert_eq!(ends(&claims, &claim), at(23));
+    }
+
+    #[test]
+    fn a_claim_that_may_be_on_its_way_is_doubtful() {
+        let (claims, claim) = (Claims::default(), claim());
+        assert!(claims.is_doubtful(claim.id), "nothing is known of it");
+        claims.asked(&claim, at(1));
+        assert!(claims.is_doubtful(claim.id), "no answer yet");
+        claims.holds(claim.id, Held { token: Token::new(1).unwrap(), slot: None });
+        assert!(!claims.is_doubtful(claim.id));
+        claims.in_doubt(claim.id);
+        assert!(claims.is_doubtful(claim.id));
+    }
+}

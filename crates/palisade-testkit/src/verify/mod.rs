@@ -95,7 +95,7 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
     // First of all: what cannot be reached cannot be tried. And a store in memory lives as long as
     // somebody is connected.
     let station = station(settings, &*target, &recorder).await?;
-    let settings = &settings.suited_to(&station.client.profile().modes)?;
+    let settings = &settings.suited_to(station.client.profile().modes)?;
     let mut run = Run { settings, target, faults, recorder, station };
     let (ran, problems) = run.trouble(progress).await?;
     let violations = run.close(problems).await?;

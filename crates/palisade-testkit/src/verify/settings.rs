@@ -49,7 +49,7 @@ impl Settings {
     pub const LOCK_SET_PERIOD: u32 = 5;
 
     /// The same, without what the engine cannot grant; refused if that was asked for by name.
-    pub(super) fn suited_to(&self, modes: &Modes) -> Result<Self> {
+    pub(super) fn suited_to(&self, modes: Modes) -> Result<Self> {
         let lacks = |workload: &Workload| match workload {
             Workload::Rw => (!modes.shared).then_some("shared claims"),
             Workload::Semaphore => (!modes.slots).then_some("slots"),
