@@ -19,6 +19,15 @@ const VERIFIED: &[(&str, &[&str])] = &[
         "verify lock-set",
         &["--engine", "local:file", "--workload", "lock-set", "--ttl", "500ms", "--for", "15s"],
     ),
+    ("verify local:redis", &["--engine", "local:redis", "--for", "25s"]),
+    (
+        "verify lock-set on local:redis",
+        &["--engine", "local:redis", "--workload", "lock-set", "--ttl", "1s", "--for", "20s"],
+    ),
+    (
+        "verify local:redlock*5",
+        &["--engine", "local:redlock*5", "--registers", "file:target/verify-registers", "--for", "25s"],
+    ),
 ];
 
 /// Simulates, verifies and measures, briefly.
