@@ -72,10 +72,14 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|letter| if hides(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
-/// Who it is: `host/pid label`.
+/// Who it is: `host/pid label`; the label alone of somebody who is not one of ours, and has neither.
 pub(crate) fn who(owner: &Owner) -> String {
-    let label = owner.label.as_deref().map(|label| format!(" {}", printable(label))).unwrap_or_default();
-    format!("{}/{}{label}", printable(&owner.host), owner.pid)
+    let label = owner.label.as_deref().map(printable);
+    match label {
+        Some(label) if owner.host.is_empty() => label,
+        Some(label) => format!("{}/{} {label}", printable(&owner.host), owner.pid),
+        None => format!("{}/{}", printable(&owner.host), owner.pid),
+    }
 }
 
 /// How it is held: `exclusive`, `shared`, `slot 2`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use palisade::{ClaimId, ClaimView, Client, ResourceView};
 use rustix::process::Signal;
 
-use crate::output::{age, printable};
+use crate::output::{age, printable, who};
 use crate::process::Signals;
 
 /// How a wait ended.
@@ -120,8 +120,9 @@ fn holders(view: &ResourceView) -> String {
 
 fn holder(claim: &ClaimView) -> String {
     let owner = &claim.owner;
-    let label = owner.label.as_ref().map(|label| format!(" {}", printable(label))).unwrap_or_default();
     let trace =
         owner.trace.as_ref().map(|trace| format!(" (trace {})", printable(trace))).unwrap_or_default();
-    format!("{}/{}{label} for {}{trace}", printable(&owner.host), owner.pid, age(claim.age))
+    // Nobody knows since when somebody else's client holds.
+    let since = if owner.host.is_empty() { String::new() } else { format!(" for {}", age(claim.age)) };
+    format!("{}{since}{trace}", who(owner))
 }

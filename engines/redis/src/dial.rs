@@ -1,7 +1,9 @@
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{FuturesUnordered, StreamExt};
 use palisade_core::{Error, ErrorKind, Result};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
@@ -94,20 +96,31 @@ pub(crate) async fn server(
     within(config.connect_timeout, address, connecting).await
 }
 
-/// Asks the Sentinels, one after the other, who the primary is.
+/// Asks all Sentinels at once who the primary is. A majority is believed at once; without one, whom most of
+/// those name that answer: one that is cut off with an old primary does not know better.
 pub(crate) async fn primary(config: &RedisConfig, sentinels: &[HostPort], service: &str) -> Result<HostPort> {
+    let mut asked: FuturesUnordered<_> =
+        sentinels.iter().map(|sentinel| ask_sentinel(config, sentinel, service)).collect();
+    let mut named: HashMap<HostPort, usize> = HashMap::new();
     let mut last = None;
-    for sentinel in sentinels {
-        match ask_sentinel(config, sentinel, service).await {
-            Ok(Some(primary)) => return Ok(primary),
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(Some(primary)) => {
+                let votes = named.entry(primary.clone()).or_default();
+                *votes += 1;
+                if *votes > sentinels.len() / 2 {
+                    return Ok(primary);
+                }
+            }
             Ok(None) => {
-                let message = format!("the Sentinel at {sentinel} knows no service {service:?}");
+                let message = format!("the Sentinels know no service {service:?}");
                 last = Some(Error::new(ErrorKind::Unavailable, message));
             }
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "no Sentinel was named")))
+    let most = named.into_iter().max_by_key(|(_, votes)| *votes).map(|(primary, _)| primary);
+    most.ok_or_else(|| last.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "no Sentinel was named")))
 }
 
 async fn ask_sentinel(config: &RedisConfig, sentinel: &HostPort, service: &str) -> Result<Option<HostPort>> {

@@ -297,4 +297,6 @@ fn ends_the_line(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_connection_dropped()
         || error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
+        // As Redis 6.2 says it from inside a script.
+        || error.detail().is_some_and(|detail| detail.contains("READONLY"))
 }
