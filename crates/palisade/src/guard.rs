@@ -167,6 +167,8 @@ pub enum LostReason {
     EngineUnreachable,
     /// The session behind it ended.
     SessionLost,
+    /// The engine does not know it any more, although its time was not up.
+    Forgotten,
     /// This process, or the machine, stood still past the deadline.
     PausedTooLong,
     /// The longest hold that was asked for is over.
@@ -182,6 +184,9 @@ impl fmt::Display for LostReason {
             Self::Evicted { reason } => write!(f, "it was evicted: {reason}"),
             Self::EngineUnreachable => f.write_str("the engine could not be reached"),
             Self::SessionLost => f.write_str("its session ended"),
+            Self::Forgotten => f.write_str(
+                "the engine does not know it any more: somebody deleted it, or the engine lost its data",
+            ),
             Self::PausedTooLong => f.write_str("this process stood still for too long"),
             Self::HeldTooLong => f.write_str("its longest hold is over"),
             Self::Closed => f.write_str("its client was closed"),
@@ -194,6 +199,7 @@ impl From<GoneReason> for LostReason {
         match reason {
             GoneReason::Evicted { reason } => Self::Evicted { reason },
             GoneReason::SessionLost => Self::SessionLost,
+            GoneReason::Unknown => Self::Forgotten,
             _ => Self::Expired,
         }
     }

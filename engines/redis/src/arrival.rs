@@ -123,7 +123,9 @@ fn may_do(config: &RedisConfig, tried: Result<Value>) -> Result<()> {
                 _ => return Err(unexpected()),
             }
         }
-        Err(error) if error.kind() == ErrorKind::Denied => "run scripts".to_owned(),
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+        }
         Err(error) => return Err(error),
     };
     let user = config.login.user.as_deref().unwrap_or("default");

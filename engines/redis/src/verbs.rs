@@ -28,7 +28,7 @@ pub(crate) enum Said {
 impl Inner {
     pub(crate) async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         claim.mode.check_slots(None)?;
-        self.check_key(claim)?;
+        self.check_key(&claim.resource)?;
         let new = self.claims.asked(claim, SystemClock.now());
         let flag = if claim.will_wait { 'w' } else { 'n' };
         let said = match self.ask(claim, flag).await {
@@ -61,8 +61,8 @@ impl Inner {
     }
 
     /// Refuses names whose lock would be one of our own keys.
-    fn check_key(&self, claim: &Claim) -> Result<()> {
-        if self.layout.lock(&claim.resource).starts_with("palisade:") {
+    fn check_key(&self, resource: &Name) -> Result<()> {
+        if self.layout.lock(resource).starts_with("palisade:") {
             let message = "a lock key that begins with palisade: would be one of Palisade's own; name it otherwise, or see option key";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -267,6 +267,7 @@ impl Inner {
     }
 
     pub(crate) async fn evict(&self, resource: &Name, claim: ClaimId, reason: &str) -> Result<Evicted> {
+        self.check_key(resource)?;
         let call = self.scripts.evict.call(KEYS, |command| {
             self.layout.keys(resource).add_to(command);
             command.arg(claim.to_string()).arg(reason);
@@ -274,6 +275,10 @@ impl Inner {
         match reply::text(self.link.call(&call).await?.value)?.as_str() {
             "1" => Ok(Evicted::Done),
             "0" => Ok(Evicted::NotFound),
+            "2" => Err(Error::new(
+                ErrorKind::Conflict,
+                "there is something at this key that is no lock; if it may go, delete it yourself",
+            )),
             _ => Err(unexpected()),
         }
     }

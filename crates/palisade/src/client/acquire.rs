@@ -46,6 +46,9 @@ impl Client {
     /// How often to ask an engine that can neither queue a claim nor say when to come back.
     const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+    /// How long a wait that is over may take to leave the queue.
+    const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
     /// Takes what `ask` names; `None` if it could not be had within `patience`.
     ///
     /// Dropping the future at any point leaves nothing behind.
@@ -76,7 +79,7 @@ impl Client {
             }
             let claim = Arc::new(self.claim_for(ask, patience)?);
             let pending = Pending::new(self.clone(), Arc::clone(&claim));
-            let granted = match self.ask(&claim, limit).await? {
+            let granted = match self.ask(&claim, patience, limit).await? {
                 Asked::Granted(grant) => Some(grant),
                 Asked::Busy { look_again_in } => {
                     pending.disarm();
@@ -119,7 +122,7 @@ impl Client {
     }
 
     /// Asks the engine, again if it could not be reached: the claim's id makes that safe.
-    async fn ask(&self, claim: &Arc<Claim>, limit: BootInstant) -> Result<Asked> {
+    async fn ask(&self, claim: &Arc<Claim>, patience: Patience, limit: BootInstant) -> Result<Asked> {
         let mut backoff = Backoff::new(self.clock().now() + claim.ttl.as_duration());
         // If one try may have taken effect, so may the whole.
         let mut effect = Effect::None;
@@ -136,7 +139,9 @@ impl Client {
                         error = error.with_unknown_effect();
                     }
                     effect = error.effect();
-                    if !error.is_transient() {
+                    // Who asks once is told at once, unless only asking again tells what became of it.
+                    let once = matches!(patience, Patience::Once) && effect == Effect::None;
+                    if !error.is_transient() || once {
                         return Err(error);
                     }
                     self.pause(&mut backoff, limit, error).await?;
@@ -190,12 +195,18 @@ impl Client {
         Ok(Some(Guard { hold, pending }))
     }
 
-    /// Leaves the queue before saying so, so that "not obtained" is true at once.
+    /// Leaves the queue before saying so, so that "not obtained" is true at once. An engine that cannot
+    /// be reached is another reason than that somebody holds; the withdrawal goes on in the background.
     async fn give_up(&self, pending: Pending) -> Result<Option<Guard>> {
-        if let Err(error) = pending.withdraw().await {
-            tracing::debug!(%error, "the withdrawal goes on in the background");
+        let limit = self.clock().now() + Self::LEAVE_WITHIN;
+        match self.before(limit, pending.withdraw()).await {
+            Some(Ok(_)) => Ok(None),
+            Some(Err(error)) => Err(error),
+            None => {
+                let message = "not obtained in time, and the engine does not answer";
+                Err(Error::new(ErrorKind::Timeout, message).with_unknown_effect())
+            }
         }
-        Ok(None)
     }
 
     /// A task that waits for what it holds itself would wait for ever.

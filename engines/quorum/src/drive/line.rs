@@ -60,7 +60,10 @@ impl Driver {
             let list = forgetful.join(", ");
             format!("nodes that may have forgotten what they had granted do not vote: {list}")
         };
-        Failure { kind: ErrorKind::Unavailable, message, effect: Effect::Unknown }
+        // What was given back for certain had no effect.
+        let doubt = !self.ballot.tally.lock().leaving.is_empty();
+        let effect = if doubt { Effect::Unknown } else { Effect::None };
+        Failure { kind: ErrorKind::Unavailable, message, effect }
     }
 
     /// Takes the claim's next step in line.

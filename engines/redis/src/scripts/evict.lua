@@ -7,7 +7,8 @@ if owner == id and record then
   key_free()
   redis.call('DEL', R)
 elseif owner and not record and not is_marker(owner) and string.sub(redis.sha1hex(owner), 1, 32) == id then
-  -- Another client's lock, shown under a name made from its value.
+  -- Another client's lock, shown under a name made from its value; but not whatever else there is.
+  if owner == 'no string' or owner == 'no hash' then return 2 end
   key_free()
   promote()
   return 1
