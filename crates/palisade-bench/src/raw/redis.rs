@@ -88,6 +88,8 @@ const NO_REQUESTS: &[&str] = &[
     "zrangebyscore",
     "zrank",
     "zrem",
+    "zremrangebyscore",
+    "zrevrange",
     "zscore",
     // Making a connection, and this count.
     "auth",
