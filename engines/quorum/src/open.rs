@@ -31,6 +31,9 @@ impl QuorumEngine {
     /// # Errors
     /// `Invalid` for a configuration that cannot work, `Unsupported` for a node that lacks what a vote
     /// needs, `Unavailable` if no majority can be reached, each with the reason.
+    ///
+    /// # Cancel safety
+    /// Safe: what was connected by then ends with the future.
     pub async fn open(config: QuorumConfig) -> Result<Self> {
         Self::open_on(config, Arc::new(SystemClock)).await
     }

@@ -71,7 +71,7 @@ pub(crate) struct Inner {
     /// The owner that asked last, as it is stored.
     pub(crate) last_owner: Mutex<Option<(Arc<Owner>, Arc<str>)>>,
     facts: Mutex<Facts>,
-    profile: Profile,
+    pub(crate) profile: Profile,
 }
 
 impl RedisEngine {
@@ -80,6 +80,9 @@ impl RedisEngine {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if it cannot be reached, [`ErrorKind::Denied`] if it refuses this user,
     /// [`ErrorKind::Unsupported`] if it may evict locks, is a replica, or is too old.
+    ///
+    /// # Cancel safety
+    /// Safe: a connection that is half made ends with the future.
     pub async fn open(config: RedisConfig) -> Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|error| {
             Error::new(ErrorKind::Invalid, "a Redis engine is opened inside a tokio runtime").because(error)
@@ -227,13 +230,10 @@ impl Inner {
     /// the next renewal.
     async fn lost_meanwhile(&self, line: &mut Line) -> Vec<(ClaimId, GoneReason)> {
         let held = self.claims.held();
-        let single = matches!(line, Line::Server(_));
         let mut lost = Vec::new();
-        for some in held.chunks(if single { self.profile.batch } else { 1 }) {
+        for some in self.batches(&held) {
             let call = self.scripts.held.call(some.len() * crate::keys::KEYS, |command| {
-                for claim in some {
-                    self.layout.keys(&claim.resource).add_to(command);
-                }
+                self.add_keys(command, some);
                 for claim in some {
                     command.arg(claim.id.to_string());
                 }

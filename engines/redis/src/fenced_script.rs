@@ -30,8 +30,8 @@ pub struct FencedScript {
 }
 
 impl FencedScript {
-    /// The script that does `body` if the fence lets it. The fence is that of the register
-    /// `palisade-fenced-scripts`, until another one is named.
+    /// The script that does `body` if the fence lets it. All scripts share one fence, at a key of its own,
+    /// until they name another.
     pub fn new(body: &str) -> Self {
         let guard = "local palisade_refused = palisade_admit(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4])\n\
                      if palisade_refused then return palisade_refused end\n";

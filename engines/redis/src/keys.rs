@@ -13,7 +13,7 @@ use crate::slot::{hash_tag, slot, tag_of_slot};
 /// | the lock key | the lock itself, where other clients look for it |
 /// | `palisade:{TAG}:KEY:r` | who holds the lock alone |
 /// | `palisade:{TAG}:KEY:s`, `w`, `e` | records, the queue, and when each claim expires |
-/// | `palisade:{TAG}:KEY:g` | claims that must not come in any more |
+/// | `palisade:{TAG}:KEY:g`, `x` | claims that must not come in any more, and why an operator ended them |
 /// | `palisade:{SLOT}:t` | the last token of a hash slot: 16,384 at most, however many names there are |
 /// | `palisade:{TAG}:NAME:v` | a register |
 /// | `palisade:born` | the name of the tokens' source, and the run in which the data began |

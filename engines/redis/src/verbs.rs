@@ -6,7 +6,6 @@ use palisade_core::{
     BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Effect, Error, ErrorKind, Evicted,
     GoneReason, Grant, ModeChange, Name, Owner, Place, Renewed, Result, SystemClock, Token, Withdrawn,
 };
-
 use redis::Value;
 
 use crate::claims::{Held, Look};
@@ -225,9 +224,7 @@ impl Inner {
 
     async fn withdraw_some(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
         let call = self.scripts.withdraw.call(claims.len() * KEYS, |command| {
-            for claim in claims {
-                self.layout.keys(&claim.resource).add_to(command);
-            }
+            self.add_keys(command, claims);
             for claim in claims {
                 let doubtful = u8::from(self.claims.is_doubtful(claim.id));
                 command.arg(claim.id.to_string()).arg(ttl_millis(claim)).arg(doubtful);
@@ -252,15 +249,20 @@ impl Inner {
     }
 
     /// What one call may carry: on a Cluster, keys of one slot only.
-    fn batches<'a>(&self, claims: &'a [Arc<Claim>]) -> impl Iterator<Item = &'a [Arc<Claim>]> {
+    pub(crate) fn batches<'a>(&self, claims: &'a [Arc<Claim>]) -> impl Iterator<Item = &'a [Arc<Claim>]> {
         let one_server = !matches!(self.config.servers, crate::Servers::Cluster(_));
-        claims.chunks(if one_server { 500 } else { 1 })
+        claims.chunks(if one_server { self.profile.batch } else { 1 })
     }
 
-    fn add_claims(&self, command: &mut redis::Cmd, claims: &[Arc<Claim>]) {
+    /// Adds the keys of each claim to a command.
+    pub(crate) fn add_keys(&self, command: &mut redis::Cmd, claims: &[Arc<Claim>]) {
         for claim in claims {
             self.layout.keys(&claim.resource).add_to(command);
         }
+    }
+
+    fn add_claims(&self, command: &mut redis::Cmd, claims: &[Arc<Claim>]) {
+        self.add_keys(command, claims);
         for claim in claims {
             command.arg(claim.id.to_string()).arg(ttl_millis(claim));
         }

@@ -3,7 +3,8 @@
 -- K  the lock itself           R  who holds it alone
 -- S  records by claim id; 's<slot>' the id in a slot; 'of' slots in force; 'n' arrivals so far
 -- W  who waits, by arrival     E  who waits or shares, by expiry
--- G  why claims ended          T  the last token of this hash slot
+-- G  claims that must not come in any more; beside it 'x', why an operator ended them
+-- T  the last token of this hash slot
 local now, micros
 
 local function use(at)

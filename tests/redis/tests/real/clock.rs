@@ -1,8 +1,10 @@
 //! A server whose clock is set while it serves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
+use palisade_core::{Claim, Mode, Name, Owner, Ttl};
 use palisade_redis_trials::{client, soon, url};
 use palisade_testkit::servers::{RedisOptions, RedisServer};
 
@@ -52,18 +54,14 @@ async fn a_clock_that_is_set_back_holds_nobody_up_for_longer_than_a_ttl() -> Res
     let server = server().await?;
     let (dead, other) = (client(&url(&server)).await?, client(&url(&server)).await?);
     server.shift_clock(600)?;
-    for (holder, waiter) in [("x", "x"), ("s", "s")] {
-        let name = format!("orders-{holder}");
-        let claim = |mode| {
-            let owner = std::sync::Arc::new(palisade_core::Owner::this_process());
-            let ttl = palisade_core::Ttl::new(Duration::from_secs(1)).expect("a TTL");
-            let resource = palisade_core::Name::new(&name).expect("a name");
-            std::sync::Arc::new(palisade_core::Claim::new(resource, mode, ttl, owner))
-        };
+    for (name, held) in [("orders-x", Mode::Exclusive), ("orders-s", Mode::Shared)] {
         // Taken by hand, so that nobody renews them: as those of the dead.
-        let held = if waiter == "x" { palisade_core::Mode::Exclusive } else { palisade_core::Mode::Shared };
-        dead.engine().claim(&claim(held)).await?;
-        dead.engine().claim(&claim(palisade_core::Mode::Exclusive)).await?;
+        for mode in [held, Mode::Exclusive] {
+            let ttl = Ttl::new(Duration::from_secs(1)).map_err(|problem| anyhow!(problem))?;
+            let owner = Arc::new(Owner::this_process());
+            let claim = Claim::new(Name::new(name)?, mode, ttl, owner);
+            dead.engine().claim(&Arc::new(claim)).await?;
+        }
     }
     server.shift_clock(0)?;
     for name in ["orders-x", "orders-s"] {
