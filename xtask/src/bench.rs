@@ -2,6 +2,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::interop::clients::{Prepared, curator_times, etcd_times};
 use crate::steps::cargo;
 
 /// The page that a whole run writes.
@@ -17,6 +18,16 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     bench.args(["bench", "--all"]);
     if args.is_empty() {
         bench.args(["--goals", "--write", PAGE]);
+    }
+    match etcd_times() {
+        Ok(Prepared::Ready(program)) => drop(bench.env("PALISADE_ETCD_GO", std::path::absolute(program)?)),
+        Ok(Prepared::LeftOut(why)) => println!("not beside Go's locks on etcd: {why}"),
+        Err(error) => println!("not beside Go's locks on etcd: {error:#}"),
+    }
+    match curator_times() {
+        Ok(Prepared::Ready(command)) => drop(bench.env("PALISADE_ZOOKEEPER_CURATOR", command)),
+        Ok(Prepared::LeftOut(why)) => println!("not beside Curator on ZooKeeper: {why}"),
+        Err(error) => println!("not beside Curator on ZooKeeper: {error:#}"),
     }
     let status = bench.args(args).status()?;
     ensure!(status.success(), "the benchmarks failed: {status}");

@@ -30,6 +30,7 @@ pub(crate) fn take(steps: &mut Steps) {
         cargo(&["check", "--package", "palisade", "--no-default-features", "--quiet"]),
     );
     steps.command("features: default", cargo(&["check", "--package", "palisade", "--quiet"]));
+    steps.command("features: no driver", cargo(&["check", "--package", "palisade-fence", "--quiet"]));
     if has_cargo_deny() {
         steps.command("cargo deny", cargo(&["deny", "check", "bans", "licenses", "sources"]));
     } else {

@@ -1,8 +1,10 @@
 //! Everything one does in this repository: `cargo xtask test`, `lint`, `bench`, `interop`.
 
 mod bench;
+mod failures;
 mod interop;
 mod lint;
+mod newer;
 mod setup;
 mod steps;
 mod stray;
@@ -18,6 +20,7 @@ use anyhow::{Context, Result};
 
 const USAGE: &str = "\
 cargo xtask test [--times N]   install what is missing, lint, then run every test and example (N times)
+cargo xtask setup              install and fetch what is missing: tools, and the servers of the tests
 cargo xtask lint               format, clippy, rustdoc, features, and the rules of this repository
 cargo xtask bench [ARGS]       run `palisade bench` for all engines in release mode; ARGS are its options
 cargo xtask interop [ARGS]     let lock clients of others contend with Palisade; ARGS go to `palisade-interop run`";
@@ -38,6 +41,7 @@ fn run(args: &[String]) -> Result<()> {
     std::env::set_current_dir(root()).context("the repository has moved since xtask was built")?;
     match args.split_first() {
         Some((verb, rest)) if verb == "test" => test::run(test::parse(rest)?),
+        Some((verb, [])) if verb == "setup" => setup::run(),
         Some((verb, [])) if verb == "lint" => lint::run(),
         Some((verb, rest)) if verb == "bench" => bench::run(rest),
         Some((verb, rest)) if verb == "interop" => interop::run(rest),

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::steps::cargo;
-use crate::valkey;
+use crate::{newer, valkey};
 
 /// A program that the tests need, and the Debian packages that bring it.
 pub(crate) struct Tool {
@@ -22,6 +22,25 @@ const TOOLS: &[Tool] = &[
     },
     Tool { program: "redis-server", packages: &["redis-server"], why: "the engine of tests on real servers" },
     Tool { program: "redis-cli", packages: &["redis-tools"], why: "to compare the command's speed with" },
+    Tool { program: "etcd", packages: &["etcd-server"], why: "the engine of tests on real servers" },
+    Tool { program: "etcdctl", packages: &["etcd-client"], why: "another client of the same locks" },
+    Tool { program: "java", packages: &["default-jre-headless"], why: "to run ZooKeeper" },
+    Tool {
+        program: "/usr/share/java/zookeeper.jar",
+        packages: &["zookeeper", "libslf4j-java", "libnetty-java"],
+        why: "the engine of tests on real servers",
+    },
+    Tool {
+        program: "/usr/lib/postgresql/15/bin/postgres",
+        packages: &["postgresql-15"],
+        why: "the engine of tests on real servers",
+    },
+    Tool { program: "/usr/sbin/pgbouncer", packages: &["pgbouncer"], why: "a pooler in front of PostgreSQL" },
+    Tool {
+        program: "/usr/sbin/mariadbd",
+        packages: &["mariadb-server-core", "mariadb-client-core"],
+        why: "the engine of tests on real servers",
+    },
     Tool { program: "setpriv", packages: &["util-linux"], why: "to have servers end with the tests" },
     Tool { program: "flock", packages: &["util-linux"], why: "to hold file locks from outside in tests" },
 ];
@@ -33,6 +52,7 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 pub(crate) fn run() -> Result<()> {
     need(TOOLS)?;
     valkey::fetch()?;
+    newer::fetch_all()?;
     components()
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use futures::future::try_join_all;
 use palisade::{Client, Clock, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ use crate::usage;
 use crate::worker::{Job, Worker};
 
 /// What one of a crowd had.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Share {
     /// When it asked and when it had it, each time; nanoseconds since boot.
     pub(crate) turns: Vec<(u64, u64)>,
@@ -52,6 +53,17 @@ pub(crate) async fn take_turns(client: &Client, resource: &str, turns: usize) ->
         guard.release().await?;
     }
     Ok(log.share())
+}
+
+/// Lets each of these clients take `resource` so often, after some turns that do not count: what all of them had.
+pub(crate) async fn take_turns_together(clients: &[Client], resource: &str, turns: usize) -> Result<Share> {
+    const WARM_TURNS: usize = 10;
+    let all = async |turns| -> Result<Vec<(u64, u64)>> {
+        let each = clients.iter().map(|client| take_turns(client, resource, turns));
+        Ok(try_join_all(each).await?.into_iter().flat_map(|share| share.turns).collect())
+    };
+    all(WARM_TURNS).await?;
+    Ok(Share { turns: all(turns).await?, ..Share::default() })
 }
 
 /// Has its turn in the raw limit's line so often, and passes it on at once.
@@ -105,7 +117,18 @@ pub(crate) async fn run(target: &Target, size: usize, turns: usize) -> Result<Cr
     crowd
 }
 
-/// The same, counting what they ask of the engine; counting costs time, so it is not timed.
+/// How often per second `size` clients of one process have it that take one resource `turns` times each: measured as
+/// the locks of others are, whose clients share a process, too.
+pub(crate) async fn rate_in_one_process(target: &Target, size: usize, turns: usize) -> Result<f64> {
+    let worker = Worker::start(target, RESOURCE, Job::Clients { size, turns }).await?;
+    let (share, worker) = bounded("a crowd to have all its turns", worker.share()).await?;
+    bounded("a worker to end", worker.end()).await?;
+    let began = share.turns.iter().map(|(asked, _)| *asked).min().unwrap_or(0);
+    let ended = share.turns.iter().map(|(_, had)| *had).max().unwrap_or(0);
+    Ok(amount(share.turns.len()) / (number(ended.saturating_sub(began).max(1)) / 1e9))
+}
+
+/// Lets them take turns, counting what they ask of the engine; counting costs time, so it is not timed.
 pub(crate) async fn count(target: &Target, size: usize, turns: usize) -> Result<Requests> {
     let settings = Client::builder();
     let (client, calls) = counted(&target.url, &target.namespace, settings).await?;
@@ -218,8 +241,14 @@ pub(crate) async fn run_bare(target: &Target, size: usize, turns: usize) -> Resu
 
 async fn gathered(began: u64, workers: Vec<Worker>) -> Result<Crowd> {
     let mut shares = Vec::with_capacity(workers.len());
+    let mut finished = Vec::with_capacity(workers.len());
     for worker in workers {
-        shares.push(bounded("a worker to have all its turns", worker.share()).await?);
+        let (share, worker) = bounded("a worker to have all its turns", worker.share()).await?;
+        shares.push(share);
+        finished.push(worker);
+    }
+    for worker in finished {
+        bounded("a worker to end", worker.end()).await?;
     }
     let cpu_us = shares.iter().map(|share| share.cpu_us).sum();
     Ok(Crowd { began, shares, cpu_us, looks: 0 })

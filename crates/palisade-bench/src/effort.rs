@@ -30,9 +30,9 @@ impl Effort {
     pub(crate) const FULL: Self = Self {
         rounds: 15,
         part: Duration::from_millis(60),
-        crowd_rounds: 5,
+        crowd_rounds: 11,
         crowd_grants: 3200,
-        drains: 15,
+        drains: 25,
         kills: 15,
         held: &[1_000, 10_000],
         ttl: Duration::from_secs(30),

@@ -1,6 +1,11 @@
+mod etcd;
+mod mysql;
+mod postgres;
+
 use serde::Serialize;
 
 use crate::effort::Effort;
+use crate::raw::zookeeper::CURATOR;
 use crate::report::Row;
 use crate::shape::Shape;
 
@@ -315,6 +320,46 @@ const GOALS: &[Wanted] = &[
         limit: 15_000.0,
         figure: |row| row.worst_wait_ms,
     },
+    Wanted {
+        engine: "zookeeper",
+        shape: Shape::Uncontended,
+        variant: "same key",
+        what: "take + release / a node made and deleted",
+        unit: "x",
+        sense: Sense::AtMost,
+        limit: 1.4,
+        figure: |row| row.ratio_to_raw.median,
+    },
+    Wanted {
+        engine: "zookeeper",
+        shape: Shape::Contended,
+        variant: "16 waiters",
+        what: "16 clients of one process on one resource / Curator's InterProcessMutex",
+        unit: "x",
+        sense: Sense::AtLeast,
+        limit: 1.5,
+        figure: |row| row.ratio_to(CURATOR),
+    },
+    Wanted {
+        engine: "zookeeper",
+        shape: Shape::Contended,
+        variant: "16 waiters",
+        what: "16 processes on one resource, requests, pings among them",
+        unit: "",
+        sense: Sense::AtMost,
+        limit: 5.0,
+        figure: |row| row.requests_per_op,
+    },
+    Wanted {
+        engine: "zookeeper",
+        shape: Shape::Contended,
+        variant: "16 waiters",
+        what: "16 processes on one resource, Jain index",
+        unit: "",
+        sense: Sense::AtLeast,
+        limit: 0.99,
+        figure: |row| row.jain,
+    },
 ];
 
 /// Where who releases may have it again at once, and not every grant is a hand-over.
@@ -327,10 +372,15 @@ fn p50_over_raw(row: &Row) -> Option<f64> {
     row.p50_us.zip(row.raw_p50_us).map(|(ours, raw)| ours / raw)
 }
 
-/// Judges the rows of one engine.
-pub(crate) fn judge(engine: &str, rows: &[Row]) -> Vec<Goal> {
-    let wanted = GOALS.iter().filter(|goal| goal.engine == engine);
-    wanted.filter_map(|goal| goal.judge(rows)).collect()
+fn all() -> impl Iterator<Item = &'static Wanted> {
+    GOALS.iter().chain(etcd::GOALS).chain(postgres::GOALS).chain(mysql::GOALS)
+}
+
+/// Judges the rows of one engine that was started by this URL: by goals of its own, if a launcher has any.
+pub(crate) fn judge(url: &str, engine: &str, rows: &[Row]) -> Vec<Goal> {
+    let launcher = url.strip_prefix("local:").filter(|name| all().any(|goal| goal.engine == *name));
+    let name = launcher.unwrap_or(engine);
+    all().filter(|goal| goal.engine == name).filter_map(|goal| goal.judge(rows)).collect()
 }
 
 impl Wanted {
@@ -352,11 +402,21 @@ mod tests {
     #[test]
     fn what_was_measured_is_judged_and_nothing_else() {
         let mut row = Row::new(Shape::Takeover, "kill -9", "");
-        assert!(judge("embedded", std::slice::from_ref(&row)).is_empty());
+        assert!(judge("embedded:", "embedded", std::slice::from_ref(&row)).is_empty());
         row.takeover_ms = Some(51.0);
-        assert!(!judge("embedded", std::slice::from_ref(&row))[0].met);
+        assert!(!judge("embedded:", "embedded", std::slice::from_ref(&row))[0].met);
         row.takeover_ms = Some(50.0);
-        assert!(judge("embedded", std::slice::from_ref(&row))[0].met);
-        assert!(judge("memory", &[row]).is_empty());
+        assert!(judge("embedded:", "embedded", std::slice::from_ref(&row))[0].met);
+        assert!(judge("memory:", "memory", &[row]).is_empty());
+    }
+
+    #[test]
+    fn a_launcher_may_have_goals_of_its_own() {
+        let mut row = Row::new(Shape::Uncontended, "same key", "");
+        row.ratio_to_raw.median = Some(1.5);
+        assert!(judge("local:postgres", "postgres", std::slice::from_ref(&row))[0].met);
+        assert!(judge("postgres://h", "postgres", std::slice::from_ref(&row))[0].met);
+        let synced = judge("local:postgres-synced", "postgres", &[row]);
+        assert!(synced.len() == 1 && !synced[0].met);
     }
 }

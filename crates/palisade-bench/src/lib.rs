@@ -11,10 +11,12 @@ mod effort;
 mod goals;
 mod machine;
 mod output;
+mod peer;
 mod raw;
 mod report;
 mod shape;
 mod stats;
+mod stock;
 mod target;
 mod usage;
 mod worker;
@@ -31,6 +33,7 @@ use tokio::sync::Notify;
 pub use crate::goals::Goal;
 pub use crate::machine::Machine;
 pub use crate::output::{check_page, text, write_page};
+pub use crate::peer::{Peer, PeerFigures};
 pub use crate::raw::{Floors, RawClient, RawLimit, Setting};
 pub use crate::report::{Measure, Report, Row};
 pub use crate::shape::Shape;
@@ -101,7 +104,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Send + Sync), cancel: &Arc<
         runtime.shutdown_background();
         rows.extend(outcome?);
     }
-    let goals = if options.quick { Vec::new() } else { goals::judge(target.engine, &rows) };
+    let goals = if options.quick { Vec::new() } else { goals::judge(&options.engine, target.engine, &rows) };
     Ok(Report {
         engine: target.engine,
         version: env!("CARGO_PKG_VERSION"),

@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::goals::Goal;
 use crate::machine::Machine;
+use crate::peer::PeerFigures;
 use crate::shape::Shape;
 use crate::stats::{Spread, percentile};
 
@@ -75,6 +76,8 @@ pub struct Row {
     pub takeover_ms: Option<f64>,
     /// The same of the raw limit.
     pub raw_takeover_ms: Option<f64>,
+    /// Locks of others on the same engine, in the same run.
+    pub peers: Vec<PeerFigures>,
     /// What one must know to read it; why it does not apply, if nothing was measured.
     pub note: Option<String>,
 }
@@ -125,6 +128,7 @@ impl Row {
             rss_mib: None,
             takeover_ms: None,
             raw_takeover_ms: None,
+            peers: Vec::new(),
             note: None,
         }
     }
@@ -152,6 +156,11 @@ impl Row {
 
     pub(crate) fn requests(self, requests: Requests) -> Self {
         Self { requests_per_op: Some(requests.requests), calls_per_op: Some(requests.calls), ..self }
+    }
+
+    /// Our figure over that of a peer.
+    pub(crate) fn ratio_to(&self, peer: &str) -> Option<f64> {
+        self.peers.iter().find(|figures| figures.name == peer)?.ratio.median
     }
 
     /// How many times the raw limit's cost ours is, whichever figure was compared.

@@ -5,14 +5,18 @@
 
 use std::io::{BufRead, Read, Write};
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Notify;
 
-use crate::crowd::{Share, take_turns, take_turns_bare};
+use crate::crowd::{Share, take_turns, take_turns_bare, take_turns_together};
 use crate::raw::Entry;
 use crate::target::{Target, connect, counted, sum};
 use crate::usage;
@@ -25,10 +29,14 @@ pub const WORKER: &str = "__bench-worker";
 pub(crate) enum Job {
     /// Take the crowd's resource so often.
     Turns { turns: usize, counted: bool },
+    /// Let so many clients, each with a connection of its own, take the resource so often: as a program of others does.
+    Clients { size: usize, turns: usize },
     /// Take turns so often in the raw limit's line.
     BareTurns { turns: usize, place: usize, of: usize },
     /// Take the resource with this TTL and keep it.
     Hold { ttl: Duration },
+    /// Take so many below the resource, and keep them so long: what that takes of memory.
+    HoldMany { held: usize, ttl: Duration, keep: Duration },
     /// Take the raw limit's lock and keep it.
     BareHold,
 }
@@ -58,8 +66,24 @@ enum Word {
 pub(crate) struct Worker {
     child: Child,
     words: Lines<BufReader<ChildStdout>>,
-    #[expect(dead_code, reason = "closed when dropped, which ends the worker")]
+    /// Closed when dropped, which ends the worker.
     order: ChildStdin,
+}
+
+/// A worker that has had its turns, and waits to be let go: what it does then is no part of the others' turns.
+pub(crate) struct Finished(Worker);
+
+impl Finished {
+    /// Lets it go.
+    pub(crate) async fn end(self) -> Result<()> {
+        let Worker { mut child, order, .. } = self.0;
+        drop(order);
+        let status = child.wait().await?;
+        if !status.success() {
+            bail!("a worker failed: {status}");
+        }
+        Ok(())
+    }
 }
 
 impl Worker {
@@ -93,14 +117,10 @@ impl Worker {
         }
     }
 
-    /// Waits for its end; what it had.
-    pub(crate) async fn share(mut self) -> Result<Share> {
+    /// Waits until it has had all its turns; what it had.
+    pub(crate) async fn share(mut self) -> Result<(Share, Finished)> {
         let Word::Done(share) = self.next().await? else { bail!("a worker was to be done") };
-        let status = self.child.wait().await?;
-        if !status.success() {
-            bail!("a worker failed: {status}");
-        }
-        Ok(share)
+        Ok((share, Finished(self)))
     }
 
     /// Kills it with −9 and does not wait for the kernel.
@@ -134,36 +154,72 @@ fn act() -> Result<()> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let order: Order = serde_json::from_str(&line).context("a worker is started by `palisade bench`")?;
-    std::thread::spawn(|| {
+    let let_go = Arc::new(LetGo::default());
+    let heard = Arc::clone(&let_go);
+    std::thread::spawn(move || {
         let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(1);
+        heard.told.notify_one();
+        if !heard.done.load(Ordering::SeqCst) {
+            std::process::exit(1);
+        }
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(obey(&order))
+    runtime.block_on(obey(&order, &let_go))
 }
 
-async fn obey(order: &Order) -> Result<()> {
+/// Whether a worker has had its turns, and may end.
+#[derive(Debug, Default)]
+struct LetGo {
+    done: AtomicBool,
+    told: Notify,
+}
+
+impl LetGo {
+    /// Tells what was had, and waits until all others had theirs.
+    async fn done(&self, share: Share) -> Result<()> {
+        self.done.store(true, Ordering::SeqCst);
+        say(&Word::Done(Share { rss_mib: usage::rss_mib(), ..share }))?;
+        self.told.notified().await;
+        Ok(())
+    }
+}
+
+async fn obey(order: &Order, let_go: &LetGo) -> Result<()> {
     let raw = async || -> Result<_> { (Entry::of_engine(&order.engine)?.attach)(&order.raw)?.client().await };
     match order.job {
         Job::Turns { turns, counted: false } => {
             let client = connect(&order.url, &order.namespace).await?;
+            client.mutex(&own_key(order))?.acquire().await?.release().await?;
             let share = take_turns(&client, &order.resource, turns).await?;
+            let_go.done(share).await?;
             client.close().await;
-            done(share)
+            Ok(())
         }
         Job::Turns { turns, counted: true } => {
             let settings = palisade::Client::builder();
             let (client, calls) = counted(&order.url, &order.namespace, settings).await?;
             let mut share = take_turns(&client, &order.resource, turns).await?;
-            client.close().await;
             share.calls = sum(&calls);
-            done(share)
+            let_go.done(share).await?;
+            client.close().await;
+            Ok(())
+        }
+        Job::Clients { size, turns } => {
+            let mut clients = Vec::with_capacity(size);
+            for _ in 0..size {
+                clients.push(connect(&order.url, &order.namespace).await?);
+            }
+            let share = take_turns_together(&clients, &order.resource, turns).await?;
+            let_go.done(share).await?;
+            join_all(clients.iter().map(palisade::Client::close)).await;
+            Ok(())
         }
         Job::BareTurns { turns, place, of } => {
             let raw = raw().await?;
+            raw.pair(&own_key(order)).await?;
             raw.join(place, of).await?;
             say(&Word::Ready)?;
-            done(take_turns_bare(&*raw, turns).await?)
+            let_go.done(take_turns_bare(&*raw, turns).await?).await
         }
         Job::Hold { ttl } => {
             let settings = palisade::Client::builder().namespace(&order.namespace).ttl(ttl);
@@ -171,6 +227,21 @@ async fn obey(order: &Order) -> Result<()> {
             let _guard = client.mutex(&order.resource)?.acquire().await?;
             say(&Word::Ready)?;
             std::future::pending().await
+        }
+        Job::HoldMany { held, ttl, keep } => {
+            let settings = palisade::Client::builder().namespace(&order.namespace).ttl(ttl);
+            let client = settings.connect(&order.url).await?;
+            let mut guards = Vec::with_capacity(held);
+            for number in 0..held {
+                guards.push(client.mutex(&format!("{}/{number}", order.resource))?.acquire().await?);
+            }
+            tokio::time::sleep(keep).await;
+            let_go.done(Share::default()).await?;
+            for guard in guards {
+                guard.release().await?;
+            }
+            client.close().await;
+            Ok(())
         }
         Job::BareHold => {
             let raw = raw().await?;
@@ -181,8 +252,10 @@ async fn obey(order: &Order) -> Result<()> {
     }
 }
 
-fn done(share: Share) -> Result<()> {
-    say(&Word::Done(Share { rss_mib: usage::rss_mib(), ..share }))
+/// What nobody else wants. Who takes it first has seen its own program once: a hand-over that also loads it from the disk
+/// says nothing about locks.
+fn own_key(order: &Order) -> String {
+    format!("{}-{}", order.resource, std::process::id())
 }
 
 fn say(word: &Word) -> Result<()> {

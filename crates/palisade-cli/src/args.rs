@@ -35,7 +35,7 @@ pub(crate) struct Global {
         global = true
     )]
     pub(crate) engine: Option<String>,
-    /// The namespace: one never sees another
+    /// The namespace: one never sees another. An error if the URL names another one
     #[arg(long, value_name = "NAME", env = "PALISADE_NAMESPACE", global = true)]
     pub(crate) namespace: Option<String>,
     /// What to call yourself to those who wait; unless given, the command's name
@@ -64,6 +64,7 @@ pub(crate) enum Verb {
     Del(Del),
     Bench(Bench),
     Engines(Engines),
+    Schema(Schema),
     Verify(Verify),
     Completions(Completions),
 }
@@ -162,7 +163,7 @@ pub(crate) struct Leader {
     pub(crate) format: Format,
 }
 
-/// List what is held or waited for
+/// List what is held or waited for; tab-separated below its headings unless on a terminal
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
     /// Only names that begin with this
@@ -271,6 +272,7 @@ the same client library. Read the ratios; absolute times belong to one machine.
   contended    16 and 64 want one key over and over; queues of 16 and 64 are drained
   keepalive    1,000 and 10,000 are held: what their renewal costs
   takeover     a holder is killed with -9: how long until the next one holds
+  reserve      16 want one of a stock: by reservations, next to the same under a lock
   command      `palisade run NAME -- true`, next to what a script would use instead
 
 The engine may be one in use: the bench keeps to a namespace of its own. local:file is an embedded
@@ -304,6 +306,26 @@ pub(crate) struct Bench {
 pub(crate) struct Engines {
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+const SCHEMA_HELP: &str = "\
+Palisade makes its schema by itself where it may. Where it may not, somebody who may runs this once:
+  palisade schema | psql DATABASE
+  GRANT USAGE ON SCHEMA palisade TO the user of the locks, who needs no other right.
+On MySQL and MariaDB it is made in the database that is named:
+  palisade schema mysql | mariadb DATABASE
+  GRANT EXECUTE ON DATABASE.* TO the user of the locks, who needs no other right.";
+
+/// Print the SQL that makes Palisade's tables and functions
+#[derive(Debug, Args)]
+#[command(after_help = SCHEMA_HELP)]
+pub(crate) struct Schema {
+    /// For which server
+    #[arg(value_parser = ["postgres", "mysql"], default_value = "postgres")]
+    pub(crate) server: String,
+    /// The name of the schema; MySQL has none
+    #[arg(long, value_name = "NAME", default_value = "palisade")]
+    pub(crate) schema: String,
 }
 
 const VERIFY_HELP: &str = "\

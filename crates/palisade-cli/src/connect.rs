@@ -36,9 +36,9 @@ pub(crate) async fn connect(global: &Global, doing: Option<&OsStr>) -> Outcome<C
 }
 
 /// Ends the connection, without waiting for an engine that does not answer: the end of this
-/// process, or a TTL, does the rest.
+/// process, or a TTL, does the rest. Who has just waited in vain for an answer does not call it.
 pub(crate) async fn leave(client: Client) {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(1);
     let _ = tokio::time::timeout(PATIENCE, client.close()).await;
 }
 

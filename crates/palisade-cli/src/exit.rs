@@ -25,6 +25,8 @@ pub(crate) const SOFTWARE: u8 = 70;
 pub(crate) const NOT_OBTAINED: u8 = 75;
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 76;
+/// The engine refuses this user, or lets it do too little (`EX_NOPERM`).
+pub(crate) const DENIED: u8 = 77;
 /// The command exists but cannot be run, as a shell says it.
 pub(crate) const CANNOT_RUN: u8 = 126;
 /// There is no such command, as a shell says it.
@@ -41,6 +43,7 @@ Exit codes:
   70       a fault in palisade itself
   75       not obtained in time (run, elect)
   76       lost while the command ran (run, elect)
+  77       the engine refuses this user or password, or it lacks rights
   126      the command cannot be run
   127      the command was not found
   128 + n  the command, or the wait for the lock, was ended by signal n
@@ -72,6 +75,11 @@ impl Failure {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(USAGE, message)
+    }
+
+    /// Whether the engine could not be reached: then there is nothing to say goodbye to.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.code == UNAVAILABLE
     }
 
     /// Says why on standard error; returns the code.
@@ -113,10 +121,10 @@ fn code_of(kind: ErrorKind) -> u8 {
         ErrorKind::SourceMismatch => NO,
         ErrorKind::Unavailable
         | ErrorKind::Timeout
-        | ErrorKind::Denied
         | ErrorKind::Full
         | ErrorKind::Corrupt
         | ErrorKind::Closed => UNAVAILABLE,
+        ErrorKind::Denied => DENIED,
         // Only a claim that waits gets here: someone evicted it from the queue.
         ErrorKind::Lost => NOT_OBTAINED,
         _ => SOFTWARE,
@@ -142,8 +150,30 @@ mod tests {
         let code = |kind| Failure::from(palisade::Error::new(kind, "x")).code;
         assert_eq!(code(ErrorKind::Invalid), 64);
         assert_eq!(code(ErrorKind::Corrupt), 69);
+        assert_eq!(code(ErrorKind::Denied), 77);
         assert_eq!(code(ErrorKind::Lost), 75);
         assert_eq!(code(ErrorKind::Internal), 70);
         assert_eq!(by_signal(15), 143);
+    }
+
+    #[test]
+    fn help_lists_every_code_once() {
+        let all = [
+            OK,
+            NO,
+            UNDECIDED,
+            USAGE,
+            UNAVAILABLE,
+            SOFTWARE,
+            NOT_OBTAINED,
+            LOST,
+            DENIED,
+            CANNOT_RUN,
+            NO_COMMAND,
+        ];
+        for code in all {
+            let lines = HELP.lines().filter(|line| line.split_whitespace().next() == Some(&code.to_string()));
+            assert_eq!(lines.count(), 1, "{code}");
+        }
     }
 }

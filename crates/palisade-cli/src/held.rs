@@ -43,9 +43,13 @@ impl Held {
 
     /// What to tell people when time runs out.
     pub(crate) fn why_not_renewed(&self) -> String {
+        format!("it could not be renewed for too long{}", self.trouble())
+    }
+
+    /// Why the last renewal failed, to follow other words; empty if it did not.
+    pub(crate) fn trouble(&self) -> String {
         let trouble = self.guards().iter().find_map(|guard| guard.trouble());
-        let why = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
-        format!("it could not be renewed for too long{why}")
+        trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default()
     }
 
     /// Completes when the first of them is lost.

@@ -26,11 +26,11 @@ pub(crate) fn raw(bytes: &[u8]) -> Outcome<()> {
     Ok(())
 }
 
-/// Prints a table; aligned columns for people, tab-separated ones for programs.
+/// Prints a table with its headings: aligned columns on a terminal, elsewhere tab-separated ones.
 pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>) -> Outcome<()> {
     if !io::stdout().is_terminal() {
         let text: String = rows.into_iter().map(|row| row.join("\t") + "\n").collect();
-        return raw(text.as_bytes());
+        return raw(format!("{}\n{text}", headings.join("\t")).as_bytes());
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -63,6 +63,21 @@ pub(crate) fn age(age: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
+/// For how long a claim has been there; nobody knows that of another client's lock.
+pub(crate) fn known_age(claim: &ClaimView) -> Option<Duration> {
+    (!is_foreign(&claim.owner)).then_some(claim.age)
+}
+
+/// The same for people.
+pub(crate) fn age_of(claim: &ClaimView) -> String {
+    known_age(claim).map_or_else(|| "-".to_owned(), age)
+}
+
+/// Whether it is another library's client, of which no more than its lock is known.
+fn is_foreign(owner: &Owner) -> bool {
+    owner.host.is_empty()
+}
+
 /// What others wrote, without characters that drive a terminal or hide among others.
 pub(crate) fn printable(text: &str) -> String {
     let hides = |letter: char| {
@@ -76,7 +91,7 @@ pub(crate) fn printable(text: &str) -> String {
 pub(crate) fn who(owner: &Owner) -> String {
     let label = owner.label.as_deref().map(printable);
     match label {
-        Some(label) if owner.host.is_empty() => label,
+        Some(label) if is_foreign(owner) => label,
         Some(label) => format!("{}/{} {label}", printable(&owner.host), owner.pid),
         None => format!("{}/{}", printable(&owner.host), owner.pid),
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use palisade::{ClaimId, ClaimView, Client, ResourceView};
 use rustix::process::Signal;
 
-use crate::output::{age, printable, who};
+use crate::output::{age, known_age, printable, who};
 use crate::process::Signals;
 
 /// How a wait ended.
@@ -96,11 +96,13 @@ async fn whom(client: &Client, names: &[&str]) -> Option<ResourceView> {
     None
 }
 
-/// By whom one was turned away; they may have gone since.
+/// By whom one was turned away; they may have gone since. The wait is over: an engine that does not
+/// answer now is not waited for.
 pub(crate) async fn by_whom(client: &Client, names: &[&str]) -> String {
-    match whom(client, names).await {
-        Some(view) => format!("held by {}", holders(&view)),
-        None => "held by others".to_owned(),
+    const PATIENCE: Duration = Duration::from_secs(1);
+    match tokio::time::timeout(PATIENCE, whom(client, names)).await {
+        Ok(Some(view)) => format!("held by {}", holders(&view)),
+        Ok(None) | Err(_) => "held by others".to_owned(),
     }
 }
 
@@ -122,7 +124,6 @@ fn holder(claim: &ClaimView) -> String {
     let owner = &claim.owner;
     let trace =
         owner.trace.as_ref().map(|trace| format!(" (trace {})", printable(trace))).unwrap_or_default();
-    // Nobody knows since when somebody else's client holds.
-    let since = if owner.host.is_empty() { String::new() } else { format!(" for {}", age(claim.age)) };
+    let since = known_age(claim).map(|known| format!(" for {}", age(known))).unwrap_or_default();
     format!("{}{since}{trace}", who(owner))
 }

@@ -148,3 +148,19 @@ fn namespaces_do_not_see_each_other() {
     assert_eq!(sandbox.code(["--namespace", "two", "run", "x", "--no-wait", "--", "true"]), 0);
     assert_eq!(sandbox.json(["--namespace", "two", "ls", "--json"]), serde_json::json!([]));
 }
+
+#[test]
+fn a_namespace_that_contradicts_the_url_is_refused() {
+    let sandbox = Sandbox::new();
+    let url = format!("{}?namespace=jobs", sandbox.url());
+    let asked = |namespace: &str| sandbox.run(["-e", &url, "--namespace", namespace, "ls"]);
+    assert_eq!(asked("jobs").status.code(), Some(0));
+    let refused = asked("shop");
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(stderr(&refused).contains("--namespace"), "{}", stderr(&refused));
+    let by_environment =
+        sandbox.palisade(["-e", &url, "ls"]).env("PALISADE_NAMESPACE", "shop").output().unwrap();
+    assert_eq!(by_environment.status.code(), Some(64));
+    let unset = sandbox.palisade(["-e", &url, "ls"]).env("PALISADE_NAMESPACE", "").output().unwrap();
+    assert_eq!(unset.status.code(), Some(0), "an empty variable says nothing");
+}

@@ -36,8 +36,14 @@ fn resources_have_holders_and_waiters() {
     }
     assert_eq!(sandbox.json(["ls", "b", "--json"]), serde_json::json!([]));
     let text = stdout(&sandbox.run(["ls"]));
-    assert!(text.starts_with("a\texclusive\t") && !text.contains('\x1b'), "{text}");
-    assert!(stdout(&sandbox.run(["show", "a"])).contains("waits\texclusive"));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with("RESOURCE\tMODE\t") && lines[1].starts_with("a\texclusive\t"), "{text}");
+    assert_eq!(lines[0].split('\t').count(), lines[1].split('\t').count(), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    let text = stdout(&sandbox.run(["show", "a"]));
+    assert!(text.starts_with("DOES\tMODE\t") && text.contains("waits\texclusive"), "{text}");
+    assert_eq!(stdout(&sandbox.run(["ls", "b"])), "", "nothing is nothing");
     assert_eq!(stdout(&sandbox.run(["show", "b"])), "free\n");
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::join_all;
 
 use crate::{
     BootInstant, Change, Changed, Claim, ClaimId, Claimed, Condition, Evicted, Inspection, Name, Page,
@@ -60,6 +61,13 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Whether every call but `wait` ends by itself, in about the call timeout or twice that if it had to wait for
+    /// a connection first, also while the server hangs.
+    /// Otherwise the client bounds each call, which costs a timer.
+    fn bounds_calls(&self) -> bool {
+        false
+    }
+
     /// Asks for a resource.
     ///
     /// # Behaviour
@@ -86,6 +94,18 @@ pub trait Engine: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) for a claim that was withdrawn before it arrived.
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed>;
+
+    /// Asks for several resources at once, in fewer calls where an engine can do so.
+    ///
+    /// # Behaviour
+    /// - Each gets the answer that [`Engine::claim`] would give; answers come in the order asked.
+    /// - One that fails does so alone.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves every one of them in doubt, as [`Engine::claim`] does.
+    async fn claim_each(&self, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
+        join_all(claims.iter().map(|claim| self.claim(claim))).await
+    }
 
     /// Waits until a queued claim is granted.
     ///

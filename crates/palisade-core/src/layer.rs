@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::join_all;
 
 use crate::{
     BootInstant, Change, Changed, Claim, ClaimId, Claimed, Condition, Engine, Evicted, Inspection, Name,
@@ -42,6 +43,11 @@ pub trait Layer: Send + Sync + fmt::Debug + 'static {
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         self.inner().claim(claim).await
+    }
+
+    // What a layer does to a claim, it does to those that are asked for together.
+    async fn claim_each(&self, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
+        join_all(claims.iter().map(|claim| Layer::claim(self, claim))).await
     }
 
     async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {
@@ -119,6 +125,10 @@ impl<L: Layer> Engine for L {
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         Layer::claim(self, claim).await
+    }
+
+    async fn claim_each(&self, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
+        Layer::claim_each(self, claims).await
     }
 
     async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {

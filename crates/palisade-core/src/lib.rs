@@ -17,11 +17,14 @@ mod clock;
 mod engine;
 mod error;
 mod fence;
+mod gather;
 mod grant;
 mod inspect;
 mod layer;
+mod look_again;
 pub mod memory;
 mod name;
+mod percent;
 mod profile;
 mod queue;
 mod register;
@@ -35,12 +38,15 @@ pub use clock::{BootInstant, Clock, ManualClock, SystemClock};
 pub use engine::Engine;
 pub use error::{Effect, Error, ErrorKind, Result};
 pub use fence::{Fence, FenceRefusal};
+pub use gather::{Departure, Gather, Gathered, Traffic, UnderWay};
 pub use grant::{
     Busy, Change, Changed, Claimed, Evicted, GoneReason, Grant, Place, Renewed, Waited, Withdrawn,
 };
 pub use inspect::{ClaimView, Inspection, Matching, Page, ResourceView, Scope, Selector};
 pub use layer::Layer;
+pub use look_again::look_again;
 pub use name::{InvalidName, Name};
+pub use percent::percent_decode;
 pub use profile::{
     Consistency, Demand, Drift, Durability, Fairness, FamilyScope, Liveness, Modes, Profile, Reach,
     TokenPromise, Trips, Wakeup,

@@ -87,6 +87,8 @@ pub enum Wakeup {
     Push,
     /// It looks again this often.
     Poll(Duration),
+    /// It is told as a rule, and looks again this often where nobody can tell it.
+    PushOrPoll(Duration),
 }
 
 /// How the engine notices a dead holder.
@@ -98,7 +100,8 @@ pub enum Liveness {
     Ttl,
     /// By the timeout of the session that carries the claims.
     Session,
-    /// By the end of a connection: there is no deadline, and no early warning.
+    /// By the end of a connection: whoever loses it may hear of it after the next one came in. Only the connection that
+    /// asked for a claim can renew it or give it back.
     Connection,
 }
 
@@ -107,10 +110,22 @@ pub enum Liveness {
 pub enum Durability {
     /// Nothing outlives the process.
     Process,
+    /// What outlives a crash is up to the engine's own settings, which Palisade does not vouch for.
+    Settings,
     /// Acknowledged register writes and the order of tokens outlive a crash of the engine.
     Crash,
     /// They outlive the loss of a minority of servers too.
     Minority,
+}
+
+impl Durability {
+    /// Whether acknowledged register writes and the order of tokens outlive a crash for sure.
+    pub fn survives_crash(self) -> bool {
+        match self {
+            Self::Process | Self::Settings => false,
+            Self::Crash | Self::Minority => true,
+        }
+    }
 }
 
 /// Which modes an engine can grant.
@@ -320,13 +335,13 @@ impl Wish {
             Self::Fair => {
                 (profile.fairness == Fairness::Fifo, "it serves waiters in no promised order".to_owned())
             }
-            Self::Pushed => (profile.wakeup == Wakeup::Push, "its waiters poll".to_owned()),
+            Self::Pushed => (profile.wakeup == Wakeup::Push, format!("its waiters are {}", profile.wakeup)),
             Self::Registers => (profile.registers, "it keeps no registers".to_owned()),
             Self::RegisterExpiry => (profile.register_expiry, "its registers do not expire".to_owned()),
             Self::Shared => (profile.modes.shared, "it grants no shared claims".to_owned()),
             Self::Slots => (profile.modes.slots, "it grants no slots".to_owned()),
             Self::Evict => (profile.evict, "it cannot end a single claim by force".to_owned()),
-            Self::CrashSafe => (profile.durability != Durability::Process, format!("{}", profile.durability)),
+            Self::CrashSafe => (profile.durability.survives_crash(), format!("{}", profile.durability)),
             Self::Host => (profile.reach >= Reach::Host, format!("it reaches {} only", profile.reach)),
             Self::Network => (profile.reach >= Reach::Network, format!("it reaches {} only", profile.reach)),
         };
@@ -361,6 +376,7 @@ display!(Fairness {
 display!(Wakeup {
     Self::Push => "pushed",
     Self::Poll(every) => "polled every {every:?}",
+    Self::PushOrPoll(every) => "pushed as a rule, else polled every {every:?}",
 });
 display!(Liveness {
     Self::Kernel => "the kernel tells, in milliseconds",
@@ -370,6 +386,7 @@ display!(Liveness {
 });
 display!(Durability {
     Self::Process => "nothing outlives the process",
+    Self::Settings => "as the server's persistence is set up; none is promised",
     Self::Crash => "survives a crash",
     Self::Minority => "survives the loss of a minority",
 });

@@ -104,6 +104,13 @@ impl FencingToken {
     }
 }
 
+/// So that whoever takes a token takes a reference to one too, as it takes a guard's.
+impl From<&FencingToken> for FencingToken {
+    fn from(token: &FencingToken) -> Self {
+        token.clone()
+    }
+}
+
 /// Whether others may hold the same resource, or the same slot, at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenKind {

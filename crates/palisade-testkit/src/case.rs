@@ -2,7 +2,7 @@ use std::fmt;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
-use palisade_core::{Durability, Fairness, Family, Liveness, Mode, Profile, Wakeup};
+use palisade_core::{Fairness, Family, Liveness, Mode, Profile, Wakeup};
 
 use crate::{Context, Fixture};
 
@@ -110,13 +110,15 @@ impl Need {
     fn check(self, profile: &Profile, fixture: &dyn Fixture) -> Result<(), String> {
         let (met, why) = match self {
             Self::Fifo => (profile.fairness == Fairness::Fifo, "it serves waiters in no promised order"),
-            Self::Pushed => (profile.wakeup == Wakeup::Push, "its waiters poll"),
+            Self::Pushed => (!matches!(profile.wakeup, Wakeup::Poll(_)), "its waiters poll"),
             Self::Shared => (profile.modes.shared, "it grants no shared claims"),
             Self::Slots => (profile.modes.slots, "it grants no slots"),
             Self::Registers => (profile.registers, "it keeps no registers"),
             Self::RegisterExpiry => (profile.register_expiry, "its registers do not expire"),
             Self::Evict => (profile.evict, "it cannot end a single claim by force"),
-            Self::CrashSafe => (profile.durability != Durability::Process, "nothing outlives the process"),
+            Self::CrashSafe => {
+                (profile.durability.survives_crash(), "it promises nothing to outlive a crash")
+            }
             Self::Processes => (fixture.url("probe").is_some(), "no other process can reach it"),
             Self::Lifeline => {
                 (profile.liveness == Liveness::Kernel, "it does not notice death through the kernel")

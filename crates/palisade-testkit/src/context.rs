@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use palisade::Client;
-use palisade_core::{BootInstant, Claim, Clock, Mode, Name, Owner, Profile, SystemClock, Ttl};
+use palisade_core::{BootInstant, Claim, Clock, Liveness, Mode, Name, Owner, Profile, SystemClock, Ttl};
 
 pub(crate) use crate::bounded::{bounded, eventually};
 use crate::lock::Lock;
@@ -93,6 +93,12 @@ impl Context {
     /// A client whose guards have another TTL.
     pub(crate) async fn client_with(&self, ttl: Duration) -> Result<Client> {
         Ok(Client::builder().label("palisade-testkit").ttl(ttl).over(self.connect().await?.engine())?)
+    }
+
+    /// Who gives back what `asker` asked for: `other`, because claims go by their ids, unless only the connection that
+    /// asked can.
+    pub(crate) fn giver<'a>(&self, asker: &'a Session, other: &'a Session) -> &'a Session {
+        if self.profile.liveness == Liveness::Connection { asker } else { other }
     }
 
     /// The lock called `text`, in the way this run of the case asks for.

@@ -24,6 +24,7 @@
 //! | judge what happened | [`check`] |
 //! | start an engine to try it on | [`launch`] |
 //! | start the servers that an engine needs | [`servers`] |
+//! | try a client on a real server | [`trial`] |
 //! | let workers lock and faults strike | [`verify`] |
 //! | try ten thousand seeds in a minute | [`sim`] |
 //! | lose, delay and cut what goes over the network | [`proxy`], [`remote`] |
@@ -62,6 +63,8 @@ pub mod sim;
 mod suite;
 #[cfg(feature = "suite")]
 pub mod taker;
+pub mod trial;
+pub mod turns;
 pub mod verify;
 #[cfg(feature = "suite")]
 mod workload;

@@ -142,6 +142,13 @@ fn after(claim: &Claim, change: Change) -> Arc<Claim> {
     Arc::new(changed)
 }
 
+/// So that whoever checks tokens takes the guard itself.
+impl From<&Guard> for FencingToken {
+    fn from(guard: &Guard) -> Self {
+        guard.fencing_token()
+    }
+}
+
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")

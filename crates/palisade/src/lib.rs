@@ -43,6 +43,10 @@ mod url;
 
 pub use chance::{Chance, SystemChance};
 pub use client::{Client, ClientBuilder};
+#[cfg(feature = "mysql")]
+pub use connect::mysql_schema;
+#[cfg(feature = "postgres")]
+pub use connect::postgres_schema;
 pub use connect::{EngineInfo, connect, default_url, engines};
 pub use guard::{Guard, LostReason, Released};
 pub use palisade_core::{

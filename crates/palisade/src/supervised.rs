@@ -48,6 +48,9 @@ impl Supervised {
     /// The timer is armed only when the verb does not complete at once, as most embedded ones do.
     async fn quietly<T>(&self, span: Span, verb: impl Future<Output = Result<T>>) -> Result<T> {
         let mut verb = std::pin::pin!(verb.instrument(span));
+        if self.inner.bounds_calls() {
+            return verb.await.map_err(|error| error.on_engine(self.inner.profile().engine));
+        }
         let mut timer = None;
         std::future::poll_fn(|context| {
             if let Poll::Ready(done) = verb.as_mut().poll(context) {
@@ -83,6 +86,10 @@ impl Engine for Supervised {
 
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         self.inner.lifeline()
+    }
+
+    fn bounds_calls(&self) -> bool {
+        self.inner.bounds_calls()
     }
 
     fn forgot_at(&self) -> Option<BootInstant> {

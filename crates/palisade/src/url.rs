@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use palisade_core::{Error, ErrorKind, Result};
+use palisade_core::{Error, ErrorKind, Result, percent_decode};
 
 /// An engine's address: `scheme:rest?option=value&…`.
 ///
@@ -13,7 +13,14 @@ pub(crate) struct EngineUrl {
     pub(crate) rest: String,
     /// The same, as it was written: for addresses that have parts of their own to decode.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "redlock")),
+        not(any(
+            feature = "etcd",
+            feature = "mysql",
+            feature = "postgres",
+            feature = "redis",
+            feature = "redlock",
+            feature = "zookeeper"
+        )),
         expect(dead_code, reason = "network engines only")
     )]
     pub(crate) raw: String,
@@ -95,28 +102,6 @@ impl fmt::Debug for EngineUrl {
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)
-}
-
-fn percent_decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first == b'%' {
-            let code = rest
-                .get(..2)
-                .and_then(|code| std::str::from_utf8(code).ok())
-                .and_then(|code| u8::from_str_radix(code, 16).ok())
-                .ok_or_else(|| {
-                    invalid("a % in an engine URL is followed by two hexadecimal digits; write %25 for %")
-                })?;
-            bytes.push(code);
-            rest = &rest[2..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("an engine URL is UTF-8 text"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use palisade_core::{BootInstant, Busy, Claim, ClaimId, GoneReason, Grant, Place, Token};
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ pub(crate) struct Ballot {
     /// that no claim is sent after the withdrawal that should end it.
     pub(crate) driving: Arc<tokio::sync::Mutex<()>>,
     pub(crate) task: Mutex<Option<AbortHandle>>,
+    /// It is asked for together with others, by a round that gives back what comes too late.
+    pub(crate) in_round: AtomicBool,
 }
 
 /// What a caller is told.
@@ -94,6 +97,7 @@ impl Ballot {
             phase: watch::Sender::new(Phase::Asking),
             driving: Arc::default(),
             task: Mutex::default(),
+            in_round: AtomicBool::new(false),
         }
     }
 
@@ -110,11 +114,16 @@ impl Ballot {
         self.phase.borrow().clone()
     }
 
+    /// Whether its client gave it back.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Gone(GoneReason::Withdrawn))
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Gone(_))
     }
 
-    /// Stops whoever sends claims for it in the background.
+    /// Stops whoever sends claims for it in a task of its own. It is over soon, not now.
     pub(crate) fn stop(&self) {
         if let Some(task) = self.task.lock().take() {
             task.abort();
@@ -123,19 +132,18 @@ impl Ballot {
 }
 
 impl Seat {
-    /// Moves on to the next id of the claim; the old one, to be withdrawn. `None` if there is no other.
-    pub(crate) fn leave(&mut self, base: ClaimId) -> Option<Arc<Claim>> {
+    /// Moves on to the next id of the claim. The old one, which is to be withdrawn, and whether there is a next.
+    pub(crate) fn leave(&mut self, base: ClaimId) -> (Arc<Claim>, bool) {
         let old = Arc::clone(&self.claim);
         self.standing = Standing::Absent;
-        self.attempt += 1;
-        if self.attempt >= ATTEMPTS {
-            self.attempt = ATTEMPTS;
-            return None;
+        self.attempt = (self.attempt + 1).min(ATTEMPTS);
+        if self.attempt == ATTEMPTS {
+            return (old, false);
         }
         let mut next = (*old).clone();
         next.id = attempt::nth(base, self.attempt);
         self.claim = Arc::new(next);
-        Some(old)
+        (old, true)
     }
 
     pub(crate) fn token(&self) -> Option<Token> {

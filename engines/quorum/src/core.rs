@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use palisade_core::{
-    BootInstant, Claim, ClaimId, Clock, ConnectionState, Engine, Profile, Result, Signal, Signals, Source,
-    Token,
+    BootInstant, Claim, ClaimId, Clock, ConnectionState, Engine, Gather, Profile, Result, Signal, Signals,
+    Source, Token, Traffic, Withdrawn,
 };
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -17,8 +17,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::attempt::{self, Family};
 use crate::ballot::{Ballot, Seat};
 use crate::error::closed;
+use crate::limit::Limit;
+use crate::together::Candidate;
 use crate::token::Hints;
-use crate::voter::{Voter, within};
+use crate::voter::Voter;
 
 /// What all verbs and background tasks of one engine value share.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) source: Source,
     pub(crate) signals: Signals,
     pub(crate) hints: Hints,
+    pub(crate) claiming: Gather<Candidate, ()>,
+    pub(crate) withdrawing: Gather<Arc<Claim>, Result<Withdrawn>>,
     pub(crate) closed: watch::Sender<bool>,
     /// A node went out of reach: who waits there must go elsewhere.
     pub(crate) reach: Notify,
@@ -61,6 +65,7 @@ impl Core {
         clock: Arc<dyn Clock>,
         runtime: Handle,
     ) -> Self {
+        let traffic = Arc::<Traffic>::default();
         Self {
             majority: config.nodes.len() / 2 + 1,
             hints: Hints::new(config.longest_ttl),
@@ -71,6 +76,8 @@ impl Core {
             longest_ttl: config.longest_ttl,
             profile,
             signals: Signals::new(),
+            claiming: Gather::among(Arc::clone(&traffic)),
+            withdrawing: Gather::among(traffic),
             closed: watch::Sender::new(false),
             reach: Notify::new(),
             suspended: Mutex::new(false),
@@ -105,36 +112,27 @@ impl Core {
         news
     }
 
-    /// Asks a node, which has the node timeout to answer.
+    /// For how long nodes that are asked now for a vote may take.
+    pub(crate) fn limit(&self) -> Limit {
+        Limit::new(&*self.clock, self.node_timeout)
+    }
+
+    /// For how long nodes that are asked now about so many claims that exist may take. Longer than for a vote: nobody
+    /// waits for the slowest, only for a majority.
+    pub(crate) fn limit_about(&self, claims: usize) -> Limit {
+        let more = Duration::from_millis(1).saturating_mul(u32::try_from(claims).unwrap_or(u32::MAX));
+        Limit::new(&*self.clock, self.node_timeout * 4 + more)
+    }
+
+    /// Asks a node, which has until the limit to answer.
     pub(crate) async fn ask<T>(
         &self,
+        limit: Limit,
         node: usize,
         verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        self.ask_within(self.node_timeout, node, verb).await
-    }
-
-    /// Asks a node about so many claims that exist. It has longer than for a vote: nobody waits for the
-    /// slowest, only for a majority.
-    pub(crate) async fn ask_about<T>(
-        &self,
-        claims: usize,
-        node: usize,
-        verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
-    ) -> Result<T> {
-        let more = Duration::from_millis(1).saturating_mul(u32::try_from(claims).unwrap_or(u32::MAX));
-        self.ask_within(self.node_timeout * 4 + more, node, verb).await
-    }
-
-    async fn ask_within<T>(
-        &self,
-        limit: Duration,
-        node: usize,
-        verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
-    ) -> Result<T> {
-        let voter = &self.voters[node];
-        let engine = voter.engine().map_err(|failure| failure.error())?;
-        let answer = within(&*self.clock, limit, verb(engine)).await;
+        let engine = self.voters[node].engine().map_err(|failure| failure.error())?;
+        let answer = limit.keep(verb(engine)).await;
         self.heard(node, !matches!(&answer, Err(error) if error.is_transient()));
         answer
     }

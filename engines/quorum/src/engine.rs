@@ -1,11 +1,12 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::{FutureExt, join_all};
+use futures::future::{FutureExt, OptionFuture, join_all};
 use palisade_core::{
     Change, Changed, Claim, ClaimId, Claimed, Condition, ConnectionState, Engine, Error, ErrorKind, Evicted,
     GoneReason, Grant, Inspection, Mode, Name, Page, Place, Profile, Raise, Reading, Renewed, Result,
@@ -16,6 +17,7 @@ use crate::ballot::{Ballot, Phase};
 use crate::core::Core;
 use crate::drive::Driver;
 use crate::error::{Failure, closed, error};
+use crate::together::ask_gathered;
 
 /// Redlock: one connection to each of N nodes, any engines, of which a majority decides.
 ///
@@ -29,6 +31,11 @@ impl Drop for QuorumEngine {
     fn drop(&mut self) {
         self.core.shut();
     }
+}
+
+/// Nobody was there to send it.
+fn unsent() -> Error {
+    error(ErrorKind::Unavailable, "too many claims wait on this connection")
 }
 
 fn no_registers(register: &Name) -> Error {
@@ -60,22 +67,34 @@ impl QuorumEngine {
         let core = &self.core;
         let mut told = ballot.phase.subscribe();
         let mut closing = core.closed.subscribe();
-        let mut driver = match Arc::clone(&ballot.driving).try_lock_owned() {
-            Ok(driving) => {
-                if !matches!(ballot.phase(), Phase::Granted(_) | Phase::Queued(_)) {
-                    ballot.phase.send_replace(Phase::Asking);
-                    let mut tally = ballot.tally.lock();
-                    tally.until = core.clock.now() + ballot.claim.ttl.as_duration();
-                    tally.granted = None;
-                }
-                Some(Driver::new(core, ballot, driving).run().boxed())
+        let driving = Arc::clone(&ballot.driving).try_lock_owned().ok();
+        if driving.is_some() && !matches!(ballot.phase(), Phase::Granted(_) | Phase::Queued(_)) {
+            ballot.phase.send_replace(Phase::Asking);
+            let mut tally = ballot.tally.lock();
+            tally.until = core.clock.now() + ballot.claim.ttl.as_duration();
+            tally.granted = None;
+        }
+        let alone = core.claiming.alone();
+        let (mut driver, mut sent) = (None, OptionFuture::default());
+        match driving {
+            Some(driving) if alone.is_some() => {
+                ballot.in_round.store(false, Ordering::Release);
+                driver = Some(Driver::new(core, ballot, driving).run().boxed());
             }
-            Err(_) => None,
-        };
+            // Many ask at once: all of them go together.
+            Some(driving) => {
+                let told = core.claiming.join((Arc::clone(ballot), driving), |departure| {
+                    core.spawn(ask_gathered(Arc::clone(core), departure));
+                });
+                sent = Some(told).into();
+            }
+            None => {}
+        }
         let mut decided = std::pin::pin!(async {
             tokio::select! {
                 _ = told.wait_for(Phase::is_decided) => Ok(()),
                 _ = closing.wait_for(|closed| *closed) => Err(closed()),
+                Some(Err(_)) = &mut sent => Err(unsent()),
             }
         });
         let outcome = std::future::poll_fn(|context| {
@@ -87,17 +106,23 @@ impl QuorumEngine {
         })
         .await;
         // A withdrawal sees to what was sent itself.
-        let withdrawn = matches!(ballot.phase(), Phase::Gone(GoneReason::Withdrawn));
+        let withdrawn = ballot.is_withdrawn();
         if let Some(driver) = driver.filter(|_| !withdrawn) {
-            let task = core.spawn(driver);
+            // A withdrawal finds it there, or comes before.
+            let mut task = ballot.task.lock();
+            *task = core.spawn(driver);
             if task.is_none() {
-                let failure = Failure::new(ErrorKind::Unavailable, "too many claims wait on this connection");
-                ballot.phase.send_replace(Phase::Failed(failure.in_doubt()));
+                ballot.phase.send_replace(too_many());
             }
-            *ballot.task.lock() = task;
         }
         outcome
     }
+}
+
+/// Nobody sees to a claim any more.
+pub(crate) fn too_many() -> Phase {
+    let failure = Failure::new(ErrorKind::Unavailable, "too many claims wait on this connection");
+    Phase::Failed(failure.in_doubt())
 }
 
 #[async_trait]

@@ -55,9 +55,14 @@ pub(crate) fn too_few(answered: usize, of: usize, troubles: &[(String, Failure)]
         .map(|(_, failure)| failure)
         .find(|failure| !failure.is_transient())
         .map_or(ErrorKind::Unavailable, |failure| failure.kind);
-    let why: Vec<String> =
-        troubles.iter().map(|(node, failure)| format!("{node}: {}", failure.message)).collect();
-    let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
-    let message = format!("{answered} of {of} nodes answered, a majority is {}{why}", of / 2 + 1);
+    let message =
+        format!("{answered} of {of} nodes answered, a majority is {}{}", of / 2 + 1, listed(troubles));
     Failure { kind, message, effect: Effect::Unknown }
+}
+
+/// What came of each node that did not answer as it should, in parentheses.
+pub(crate) fn listed(troubles: &[(String, Failure)]) -> String {
+    let each: Vec<String> =
+        troubles.iter().map(|(node, failure)| format!("{node}: {}", failure.message)).collect();
+    if each.is_empty() { String::new() } else { format!(" ({})", each.join("; ")) }
 }

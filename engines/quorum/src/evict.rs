@@ -35,7 +35,7 @@ impl Core {
 
     async fn evict_at(&self, node: usize, resource: &Name, claim: ClaimId, reason: &str) -> Result<bool> {
         let selector = Selector::resource(resource.clone());
-        let look = self.ask_about(Page::default().limit, node, |engine| {
+        let look = self.ask(self.limit_about(Page::default().limit), node, |engine| {
             async move { engine.inspect(&selector, &Page::default()).await }.boxed()
         });
         let seen = look.await?;
@@ -44,8 +44,9 @@ impl Core {
         let mut done = false;
         for id in mine.collect::<Vec<_>>() {
             let (resource, reason) = (resource.clone(), reason.to_owned());
-            let asking =
-                self.ask(node, |engine| async move { engine.evict(&resource, id, &reason).await }.boxed());
+            let asking = self.ask(self.limit(), node, |engine| {
+                async move { engine.evict(&resource, id, &reason).await }.boxed()
+            });
             done |= asking.await? == Evicted::Done;
         }
         Ok(done)
@@ -75,9 +76,12 @@ impl Core {
         let shares = self.shares(ballot.as_deref(), claim);
         let waits = ballot.is_some_and(|ballot| ballot.tally.lock().granted.is_none());
         let needed = if waits { 1 } else { self.majority };
+        let limit = self.limit();
         let asked = shares.into_iter().map(|(node, claim)| {
             let change = change.clone();
-            let asking = self.ask(node, |engine| async move { engine.change(&claim, &change).await }.boxed());
+            let asking = self.ask(limit.clone(), node, |engine| {
+                async move { engine.change(&claim, &change).await }.boxed()
+            });
             async move { (node, asking.await) }
         });
         let (mut done, mut gone, mut reason, mut troubles) = (0, 0, GoneReason::Unknown, Vec::new());

@@ -76,11 +76,14 @@ fn show(mut view: ClaimView, order: &mut Vec<ClaimId>, shown: &mut BTreeMap<Clai
 }
 
 impl Shown {
-    /// As a holder: the token that a majority stores, the end that a majority honours.
+    /// As a holder: the token in the middle, the end that a majority honours.
+    ///
+    /// That is the token handed out, if all nodes answer (see `token`). If one does not, it is the best guess: votes
+    /// differ at nodes that were late, and those are few.
     fn holder(mut self, majority: usize) -> ClaimView {
         self.tokens.sort_unstable_by(|one, other| other.cmp(one));
         self.ends.sort_unstable_by(|one, other| other.cmp(one));
-        let token = self.tokens.get(majority - 1).or(self.tokens.last()).copied();
+        let token = self.tokens.get(self.tokens.len() / 2).copied();
         let expires_in = self.ends.get(majority - 1).copied().flatten();
         ClaimView { token, expires_in, ..self.view }
     }
@@ -97,4 +100,39 @@ pub(crate) fn busy(answers: &[Busy], majority: usize) -> Busy {
     let holders = holders.filter(|claim| !winner || claim.tokens.len() >= majority);
     let look_again_in = answers.iter().filter_map(|answer| answer.look_again_in).min();
     Busy { holders: holders.map(|claim| claim.holder(majority)).collect(), look_again_in }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use palisade_core::{Family, Mode, Owner};
+
+    use super::*;
+
+    /// What one node shows: who holds there, with which vote.
+    fn voting(token: u64, claim: ClaimId) -> Inspection {
+        let mut resource = ResourceView::free("a".parse().unwrap());
+        resource.holders.push(ClaimView {
+            claim,
+            family: Family::Mutex,
+            mode: Mode::Exclusive,
+            slot: None,
+            token: Token::new(token),
+            owner: Arc::new(Owner::this_process()),
+            value: None,
+            age: Duration::ZERO,
+            expires_in: None,
+        });
+        Inspection { resources: vec![resource], next: None }
+    }
+
+    #[test]
+    fn a_node_that_is_behind_does_not_change_the_token_shown() {
+        let one = ClaimId::random();
+        // Of five nodes: the others did not answer.
+        let answers = vec![voting(3, one), voting(7, one), voting(7, one)];
+        let merged = merge(answers, &Page::default(), 3);
+        assert_eq!(merged.resources[0].holders[0].token, Token::new(7));
+    }
 }

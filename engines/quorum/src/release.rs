@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::FutureExt;
+use futures::future::{FutureExt, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use palisade_core::{Claim, GoneReason, Result, Withdrawn};
 
-use crate::ballot::{Ballot, Phase};
+use crate::ballot::{Ballot, Phase, Seat, Standing};
 use crate::core::Core;
 use crate::error::{Failure, too_few};
+use crate::limit::Limit;
 
 /// One claim of the caller, and what its nodes said.
 struct Leaving {
@@ -32,10 +34,19 @@ impl Core {
 
     pub(crate) async fn withdraw(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
         self.check_open()?;
+        match claims {
+            [claim] => Ok(vec![self.withdraw_soon(claim).await?]),
+            claims => self.withdraw_each(claims).await.into_iter().collect(),
+        }
+    }
+
+    /// Withdraws claims, with an answer for each.
+    pub(crate) async fn withdraw_each(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Vec<Result<Withdrawn>> {
         let mut leaving = Vec::with_capacity(claims.len());
         let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
-        for (at, claim) in claims.iter().enumerate() {
-            let (entry, share) = self.leave(claim).await;
+        // All at once: nobody waits for another's claim to come to rest.
+        let left = join_all(claims.iter().map(|claim| self.leave(claim))).await;
+        for (at, (entry, share)) in left.into_iter().enumerate() {
             for (node, claim) in share {
                 shares.entry(node).or_default().push((at, claim));
             }
@@ -44,9 +55,10 @@ impl Core {
         for (at, _) in shares.values().flatten() {
             leaving[*at].asked += 1;
         }
+        let limit = self.limit_about(shares.values().map(Vec::len).max().unwrap_or(0));
         let mut calls: FuturesUnordered<_> = shares
             .into_iter()
-            .map(|(node, share)| Arc::clone(self).send_withdrawal(node, share).boxed())
+            .map(|(node, share)| Arc::clone(self).send_withdrawal(limit.clone(), node, share).boxed())
             .collect();
         let mut troubles = Vec::new();
         let mut clear = false;
@@ -71,10 +83,13 @@ impl Core {
                 }
             });
         }
-        if let Some(short) = leaving.iter().find(|claim| claim.is_in_doubt(self.majority)) {
-            return Err(too_few(short.answers.len(), self.nodes(), &troubles).error());
-        }
-        Ok(leaving.iter().map(|claim| claim.verdict(self.majority)).collect())
+        let verdict = |claim: &Leaving| {
+            if claim.is_in_doubt(self.majority) {
+                return Err(too_few(claim.answers.len(), self.nodes(), &troubles).error());
+            }
+            Ok(claim.verdict(self.majority))
+        };
+        leaving.iter().map(verdict).collect()
     }
 
     /// Ends whatever is still asked for a claim, and says which ids are to be withdrawn where.
@@ -87,10 +102,21 @@ impl Core {
         };
         ballot.tell(Phase::Gone(GoneReason::Withdrawn));
         ballot.stop();
-        // A caller that neither drops its claim nor goes on with it must not hold this up.
-        let _ = tokio::time::timeout(self.node_timeout, ballot.driving.lock()).await;
+        // What a round still asks for is given back by the round, once the node has answered. Only a claim that
+        // was not granted yet has to wait for it; and a caller that neither drops its claim nor goes on with
+        // it must not hold this up.
+        let granted = ballot.tally.lock().granted.is_some();
+        let asked_for = match ballot.driving.try_lock() {
+            Ok(_) => false,
+            Err(_) if granted && ballot.in_round.load(Ordering::Acquire) => true,
+            Err(_) => {
+                let _ = tokio::time::timeout(self.node_timeout, ballot.driving.lock()).await;
+                false
+            }
+        };
         let tally = ballot.tally.lock();
-        let there = tally.seats.iter().enumerate().filter(|(_, seat)| seat.is_there());
+        let there = |seat: &Seat| seat.is_there() && !(asked_for && seat.standing == Standing::Doubtful);
+        let there = tally.seats.iter().enumerate().filter(|(_, seat)| there(seat));
         let mut share: Vec<_> = there.map(|(node, seat)| (node, Arc::clone(&seat.claim))).collect();
         share.extend(tally.leaving.iter().cloned());
         let held = tally.granted.is_some();
@@ -101,22 +127,29 @@ impl Core {
 
     async fn send_withdrawal(
         self: Arc<Self>,
+        limit: Limit,
         node: usize,
         share: Share,
     ) -> (usize, Share, Result<Vec<Withdrawn>>) {
         let claims: Vec<_> = share.iter().map(|(_, claim)| Arc::clone(claim)).collect();
-        let answer = self.withdraw_at(node, claims).await;
+        let answer = self.withdraw_at(limit, node, claims).await;
         (node, share, answer)
     }
 
-    /// Withdraws from one node, in as many calls as it needs.
-    async fn withdraw_at(&self, node: usize, claims: Vec<Arc<Claim>>) -> Result<Vec<Withdrawn>> {
+    /// Withdraws from one node, in as many calls as it needs; the limit is for the first of them.
+    async fn withdraw_at(
+        &self,
+        limit: Limit,
+        node: usize,
+        claims: Vec<Arc<Claim>>,
+    ) -> Result<Vec<Withdrawn>> {
         let batch = self.voters[node].engine().map_or(usize::MAX, |engine| engine.profile().batch.max(1));
         let mut answers = Vec::with_capacity(claims.len());
+        let mut first = Some(limit);
         for part in claims.chunks(batch) {
+            let limit = first.take().unwrap_or_else(|| self.limit_about(part.len()));
             let part = part.to_vec();
-            let asking = self
-                .ask_about(part.len(), node, |engine| async move { engine.withdraw(&part).await }.boxed());
+            let asking = self.ask(limit, node, |engine| async move { engine.withdraw(&part).await }.boxed());
             answers.extend(asking.await?);
         }
         Ok(answers)
@@ -144,7 +177,9 @@ impl Core {
         let (core, until) = (Arc::clone(self), self.clock.now() + ttl);
         self.spawn(async move {
             for retry in 0..Self::RETRIES {
-                if core.withdraw_at(node, claims.clone()).await.is_ok() || core.clock.now() >= until {
+                if core.withdraw_at(core.limit_about(claims.len()), node, claims.clone()).await.is_ok()
+                    || core.clock.now() >= until
+                {
                     return;
                 }
                 let pause = core.node_timeout.max(Duration::from_millis(10)) * 2u32.pow(retry);

@@ -113,8 +113,8 @@ impl Core {
         let mut answers = Vec::with_capacity(share.len());
         for part in share.chunks(batch) {
             let part: Vec<_> = part.iter().map(|(_, claim)| Arc::clone(claim)).collect();
-            let asking =
-                self.ask_about(part.len(), node, |engine| async move { engine.renew(&part).await }.boxed());
+            let limit = self.limit_about(part.len());
+            let asking = self.ask(limit, node, |engine| async move { engine.renew(&part).await }.boxed());
             match asking.await {
                 Ok(part) => answers.extend(part),
                 Err(error) => return (node, share, Err(error)),

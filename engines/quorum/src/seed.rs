@@ -46,7 +46,7 @@ impl Core {
             let mut tally = ballot.tally.lock();
             let floor = tally.granted.and_then(|token| Token::new(token.get() - 1));
             let seat = &mut tally.seats[node];
-            if matches!(seat.standing, Standing::Gone(_)) && seat.leave(ballot.claim.id).is_none() {
+            if matches!(seat.standing, Standing::Gone(_)) && !seat.leave(ballot.claim.id).1 {
                 return;
             }
             if !seat.is_there() {
@@ -68,7 +68,8 @@ impl Core {
         asked: BootInstant,
     ) {
         let latest = asked + claim.ttl.as_duration();
-        let answer = self.ask(node, |engine| async move { engine.claim(&claim).await }.boxed()).await;
+        let answer =
+            self.ask(self.limit(), node, |engine| async move { engine.claim(&claim).await }.boxed()).await;
         let mut tally = ballot.tally.lock();
         let seat = &mut tally.seats[node];
         match answer {

@@ -12,9 +12,9 @@
 //! 1. k votes are not above T, and
 //! 2. k votes are not below T.
 //!
-//! Clients send the same hint as a floor to all nodes, greater than every token they have seen and
-//! ahead of the clock. So a node that is not ahead votes exactly the hint, and the rule is met at
-//! once by k equal votes. Otherwise the greatest vote is *written back*: nodes below it are asked
+//! Clients send the same hint as a floor to all nodes, greater than every token they have seen, and never
+//! behind the clock. So a node that is not ahead votes exactly the hint, and the rule is met at once by k equal
+//! votes. Otherwise the greatest vote is *written back*: nodes below it are asked
 //! again with it as the floor, while the claim holds them.
 //!
 //! # The argument
@@ -47,7 +47,7 @@
 //! after, unless the clocks of two clients differ by about as much. [`Hints::LEAD`] stays below a
 //! quarter of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use palisade_core::Token;
@@ -78,6 +78,8 @@ pub(crate) fn choose(votes: &[Token], majority: usize) -> Option<Choice> {
 pub(crate) struct Hints {
     /// The greatest token seen or proposed.
     last: AtomicU64,
+    /// Somebody else counts: where votes differ, only a hint ahead of all of them makes them equal.
+    crowded: AtomicBool,
     lead: Duration,
 }
 
@@ -87,22 +89,44 @@ impl Hints {
     pub(crate) const LEAD: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(longest_ttl: Duration) -> Self {
-        Self { last: AtomicU64::new(0), lead: Self::LEAD.min(longest_ttl / 4) }
+        Self {
+            last: AtomicU64::new(0),
+            crowded: AtomicBool::new(false),
+            lead: Self::LEAD.min(longest_ttl / 4),
+        }
     }
 
     /// A token greater than all seen and proposed so far.
+    ///
+    /// Whoever is alone counts on for a while: the nodes do so anyway, and need not be told.
     pub(crate) fn next(&self) -> u64 {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + self.lead;
-        let wall = u64::try_from(wall.as_micros()).unwrap_or(0);
-        let next = |last: u64| wall.max(last + 1).min(Token::MAX);
+        let crowded = self.crowded.swap(false, Ordering::AcqRel);
+        self.propose(crowded)
+    }
+
+    /// The same, and ahead of the clock: greater than what most others have proposed, too.
+    pub(crate) fn ahead(&self) -> u64 {
+        self.propose(true)
+    }
+
+    fn propose(&self, jump: bool) -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(0);
+        let (now, ahead) = (micros(now), micros(now + self.lead));
+        let next = |last: u64| {
+            let wall = if jump || last < now { ahead } else { 0 };
+            wall.max(last + 1).min(Token::MAX)
+        };
         self.last
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| Some(next(last)))
-            .map_or(wall, next)
+            .map_or(ahead, next)
     }
 
     /// Takes in a token that a node voted.
     pub(crate) fn see(&self, token: Token) {
-        self.last.fetch_max(token.get(), Ordering::AcqRel);
+        if self.last.fetch_max(token.get(), Ordering::AcqRel) < token.get() {
+            self.crowded.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -153,5 +177,22 @@ mod tests {
         assert!(hints.next() > first);
         hints.see(Token::new(first + 1_000_000_000).unwrap());
         assert!(hints.next() > first + 1_000_000_000);
+    }
+
+    #[test]
+    fn who_is_alone_counts_on_and_who_is_not_jumps_ahead() {
+        let hints = Hints::new(Duration::from_secs(30));
+        let first = hints.next();
+        hints.see(Token::new(first).unwrap());
+        assert_eq!(hints.next(), first + 1);
+        let theirs = Token::new(first + 5).unwrap();
+        hints.see(theirs);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let ahead = u64::try_from((now + Hints::LEAD).as_micros()).unwrap();
+        assert!(hints.next() >= ahead.max(theirs.get() + 1));
+        assert!(hints.ahead() >= ahead);
+        // Never far behind the clock: what was handed out by a node that forgot it may be that late.
+        hints.last.store(ahead - 2_000_000, Ordering::Release);
+        assert!(hints.next() >= ahead);
     }
 }

@@ -1,16 +1,13 @@
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use palisade_core::{BootInstant, Clock, Engine, ErrorKind, Result, Signal};
+use palisade_core::{BootInstant, Engine, ErrorKind, Result, Signal};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::Receiver;
 
 use crate::config::Node;
-use crate::error::{Failure, error};
+use crate::error::Failure;
 
 /// One node, as this client sees it.
 #[derive(Debug)]
@@ -21,12 +18,20 @@ pub(crate) struct Voter {
     news: Mutex<Option<Receiver<Signal>>>,
     /// Its last answer came in time.
     up: AtomicBool,
+    /// The last time that a majority had agreed, its answer was there or came soon.
+    prompt: AtomicBool,
 }
 
 impl Voter {
     pub(crate) fn new(node: Node) -> Self {
         let nothing = Failure::new(ErrorKind::Unavailable, "not connected yet");
-        Self { node, engine: Mutex::new(Err(nothing)), news: Mutex::default(), up: AtomicBool::new(false) }
+        Self {
+            node,
+            engine: Mutex::new(Err(nothing)),
+            news: Mutex::default(),
+            up: AtomicBool::new(false),
+            prompt: AtomicBool::new(true),
+        }
     }
 
     pub(crate) fn connected(&self, engine: Arc<dyn Engine>) {
@@ -55,6 +60,15 @@ impl Voter {
         self.up.swap(up, Ordering::Relaxed) != up
     }
 
+    /// Whether it is worth a moment to wait for it, although a majority has agreed.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.is_up() && self.prompt.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_prompt(&self, prompt: bool) {
+        self.prompt.store(prompt, Ordering::Relaxed);
+    }
+
     /// Whether a vote that was asked for at `asked` counts: the node has not forgotten it since, and
     /// whatever it had forgotten before has expired.
     pub(crate) fn counts(&self, asked: BootInstant, now: BootInstant, longest_ttl: Duration) -> bool {
@@ -68,25 +82,4 @@ impl Voter {
         let left = (forgot + longest_ttl).saturating_since(now);
         (!left.is_zero()).then_some(left)
     }
-}
-
-/// Completes with the work, or after `limit` without it. The timer is armed only if the work does
-/// not complete at once.
-pub(crate) async fn within<T>(
-    clock: &dyn Clock,
-    limit: Duration,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let mut work = std::pin::pin!(work);
-    let mut timer: Option<BoxFuture<'static, ()>> = None;
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(done) = work.as_mut().poll(context) {
-            return Poll::Ready(done);
-        }
-        let timer = timer.get_or_insert_with(|| clock.sleep_until(clock.now() + limit));
-        timer.as_mut().poll(context).map(|()| {
-            Err(error(ErrorKind::Timeout, format!("no answer within {limit:?}")).with_unknown_effect())
-        })
-    })
-    .await
 }

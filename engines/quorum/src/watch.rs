@@ -22,21 +22,24 @@ impl Core {
         if !selector.wants_resources() {
             return Ok(Inspection::default());
         }
+        let limit = self.limit_about(page.limit);
         let mut asked: FuturesUnordered<_> = (0..self.nodes())
             .map(|node| {
                 let (selector, page) = (selector.clone(), page.clone());
-                let asking = self.ask_about(page.limit, node, |engine| {
+                let asking = self.ask(limit.clone(), node, |engine| {
                     async move { engine.inspect(&selector, &page).await }.boxed()
                 });
                 async move { (node, asking.await) }
             })
             .collect();
         let (mut answers, mut troubles) = (Vec::new(), Vec::new());
-        // A silent node does not hold up what the others show.
+        // A silent node does not hold up for long what the others show; but who waits does so at one node only, and would
+        // not be shown without it.
+        let patience = self.node_timeout * 4;
         while let Some((node, answer)) = if answers.len() < self.majority {
             asked.next().await
         } else {
-            tokio::time::timeout(self.node_timeout, asked.next()).await.ok().flatten()
+            tokio::time::timeout(patience, asked.next()).await.ok().flatten()
         } {
             match answer {
                 Ok(answer) => answers.push((node, answer)),
@@ -102,11 +105,10 @@ impl Core {
         &self,
         selector: &Selector,
     ) -> SelectAll<futures::stream::BoxStream<'static, Result<WatchEvent>>> {
+        let limit = self.limit_about(Page::default().limit);
         let asked = (0..self.nodes()).map(|node| {
             let selector = selector.clone();
-            self.ask_about(Page::default().limit, node, |engine| {
-                async move { engine.watch(&selector).await }.boxed()
-            })
+            self.ask(limit.clone(), node, |engine| async move { engine.watch(&selector).await }.boxed())
         });
         join_all(asked).await.into_iter().flatten().collect()
     }

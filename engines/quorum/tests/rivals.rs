@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
-use palisade_core::{Claimed, Engine, Withdrawn};
+use palisade_core::{Claim, Claimed, Engine, Waited, Withdrawn};
 use palisade_quorum::{QuorumConfig, QuorumEngine};
 use parking_lot::Mutex;
 
@@ -102,6 +102,62 @@ async fn rivals_that_see_different_nodes_make_progress() {
     let turns = take_turns(&servers, engines, 5).await;
     println!("8 rivals that see different nodes: {turns:?}");
     assert!(turns.longest_gap < Duration::from_secs(10), "{turns:?}");
+}
+
+/// Late answers send rivals to different gates. When all is calm again, each must not keep the node it got to for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rivals_scattered_by_late_answers_find_together_again() {
+    const LIMIT: Duration = Duration::from_millis(10);
+    const ROUNDS: u32 = 4;
+    let servers = servers(5);
+    let mut engines = Vec::new();
+    for _ in 0..24 {
+        let mut hasty = config(&servers);
+        hasty.node_timeout = LIMIT;
+        engines.push(Arc::new(QuorumEngine::open(hasty).await.unwrap()));
+    }
+    let turns = Arc::new(AtomicU64::new(0));
+    let tasks = engines.iter().map(|engine| {
+        let (engine, turns) = (Arc::clone(engine), Arc::clone(&turns));
+        tokio::spawn(async move {
+            let mut had = 0;
+            while had < ROUNDS {
+                let asked = long("a");
+                if try_to_acquire(&*engine, &asked).await {
+                    had += 1;
+                    turns.fetch_add(1, Ordering::Relaxed);
+                }
+                let _ = engine.withdraw(&[asked]).await;
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    for wave in 0..60_usize {
+        for (at, server) in servers.iter().enumerate() {
+            let late = (wave * 7 + at * 3) % 5 < 2;
+            server.delay.store(if late { 2 * LIMIT.as_micros() as u64 } else { 100 }, Ordering::Relaxed);
+        }
+        tokio::time::sleep(LIMIT).await;
+    }
+    for server in &servers {
+        server.delay.store(100, Ordering::Relaxed);
+    }
+    // Before claims expire, which nobody renews here: that would set all free.
+    let all = tokio::time::timeout(Duration::from_secs(20), futures::future::join_all(tasks));
+    let all = all.await.unwrap_or_else(|_| panic!("stuck after {} turns", turns.load(Ordering::Relaxed)));
+    for task in all {
+        task.unwrap();
+    }
+    nothing_left(&servers).await;
+}
+
+/// Whether it was granted; if not, something went wrong on the way, as it may.
+async fn try_to_acquire(engine: &dyn Engine, claim: &Arc<Claim>) -> bool {
+    match engine.claim(claim).await {
+        Ok(Claimed::Granted(_)) => true,
+        Ok(Claimed::Queued(_)) => matches!(engine.wait(claim).await, Ok(Waited::Granted(_))),
+        _ => false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use palisade_core::{Error, ErrorKind, Result};
+use palisade_core::{Error, ErrorKind, Result, percent_decode};
 
 use crate::config::{Login, RedisConfig, Servers, Tls};
 
@@ -57,7 +57,7 @@ pub(crate) fn parse(address: &str) -> Result<RedisConfig> {
                 ));
             }
             let sentinels = parse_hosts(hosts, SENTINEL_PORT)?;
-            let servers = Servers::Sentinel { sentinels, service: decode(service)? };
+            let servers = Servers::Sentinel { sentinels, service: percent_decode(service)? };
             Ok(RedisConfig::new(servers, login, parse_db(db)?, tls))
         }
         "redis+cluster" if path.is_empty() => {
@@ -71,10 +71,10 @@ pub(crate) fn parse(address: &str) -> Result<RedisConfig> {
 
 fn parse_login(text: &str) -> Result<Login> {
     let (user, password) = match text.split_once(':') {
-        Some((user, password)) => (user, Some(decode(password)?)),
+        Some((user, password)) => (user, Some(percent_decode(password)?)),
         None => (text, None),
     };
-    let user = decode(user)?;
+    let user = percent_decode(user)?;
     Ok(Login { user: (!user.is_empty()).then_some(user), password })
 }
 
@@ -112,23 +112,6 @@ fn parse_db(text: &str) -> Result<i64> {
             })
         }
     }
-}
-
-fn decode(text: &str) -> Result<String> {
-    let bad = || invalid("a % in an address is followed by two hexadecimal digits; write %25 for %");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first == b'%' {
-            let code = rest.get(..2).and_then(|code| std::str::from_utf8(code).ok()).ok_or_else(bad)?;
-            bytes.push(u8::from_str_radix(code, 16).map_err(|_| bad())?);
-            rest = &rest[2..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("an address is UTF-8 text"))
 }
 
 fn invalid(message: impl Into<String>) -> Error {

@@ -13,6 +13,9 @@ use crate::error::{failed, unexpected};
 use crate::keys::{BORN, Layout};
 use crate::script::{Call, Scripts};
 
+/// What a user must be allowed.
+pub(crate) const RIGHTS: &str = "+@read +@write +@scripting +@pubsub +@connection +info +time, the lock keys, ~palisade:* and &palisade:*";
+
 /// What a server told when we arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -63,7 +66,10 @@ type Info = HashMap<String, String>;
 async fn infos(line: &mut Line) -> Result<Vec<Info>> {
     let command = redis::cmd("INFO");
     let texts: Vec<String> = match line {
-        Line::Server(server) => vec![command.query_async(server).await.map_err(failed)?],
+        Line::Plain(_) | Line::Server(_) => {
+            let answer = line.send(&command).await.map_err(failed)?;
+            vec![String::from_redis_value(answer).map_err(|_| unexpected())?]
+        }
         Line::Cluster(cluster) => {
             let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
             let answers = cluster.route_command(command, everywhere).await.map_err(failed)?;
@@ -99,6 +105,9 @@ fn check(info: &Info, named_by_hand: bool) -> Result<()> {
         let kind = if named_by_hand { ErrorKind::Unsupported } else { ErrorKind::Unavailable };
         return Err(Error::new(kind, message));
     }
+    if named_by_hand && get("redis_mode") == "cluster" {
+        return refused("the server is part of a Cluster; write redis+cluster instead of redis".to_owned());
+    }
     let (policy, limit) = (get("maxmemory_policy"), get("maxmemory"));
     if limit != "0" && !matches!(policy, "noeviction" | "") {
         return refused(format!(
@@ -129,9 +138,7 @@ fn may_do(config: &RedisConfig, tried: Result<Value>) -> Result<()> {
         Err(error) => return Err(error),
     };
     let user = config.login.user.as_deref().unwrap_or("default");
-    let message = format!(
-        "user {user:?} may not do what locks need ({cause}); grant it: +@read +@write +@scripting +@pubsub +@connection +info +time, the lock keys, ~palisade:* and &palisade:*"
-    );
+    let message = format!("user {user:?} may not do what locks need ({cause}); grant it: {RIGHTS}");
     Err(Error::new(ErrorKind::Denied, message))
 }
 
@@ -206,7 +213,9 @@ async fn syncs_always(line: &mut Line) -> bool {
 /// Asks to be told when a key changes that a command right after `CLIENT CACHING YES` reads. Without
 /// it we look again ourselves: other clients' locks only.
 async fn tracking(line: &mut Line) -> bool {
-    let Line::Server(_) = line else { return false };
+    if !line.is_to_one() {
+        return false;
+    }
     let mut command = redis::cmd("CLIENT");
     command.arg("TRACKING").arg("ON").arg("OPTIN");
     line.send(&command).await.is_ok()
@@ -234,6 +243,7 @@ mod tests {
         let cases = [
             ("redis_version:6.0.16", "6.2"),
             ("role:slave", "replica"),
+            ("redis_mode:cluster", "redis+cluster"),
             ("maxmemory:100\r\nmaxmemory_policy:allkeys-lru", "allkeys-lru"),
             ("maxmemory:100\r\nmaxmemory_policy:volatile-ttl", "volatile-ttl"),
         ];

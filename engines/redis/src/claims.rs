@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ struct Known {
     refreshed: BootInstant,
     /// Whether the server has said so; until then it is a guess on the safe side.
     answered: bool,
-    /// Whether an answer was missed: the claim may be on its way more than once.
+    /// Whether the claim may be on its way more than once. Once is no reason for doubt: a withdrawal that
+    /// overtakes it finds nothing, and sees to it that it does not come in.
     doubtful: bool,
     stand: Stand,
     /// Woken when the stand changes; made by the first who waits.
@@ -56,20 +58,26 @@ impl Claims {
     /// it is new here.
     pub(crate) fn asked(&self, claim: &Arc<Claim>, now: BootInstant) -> bool {
         let mut all = self.0.lock();
-        let mut new = false;
-        all.entry(claim.id).or_insert_with(|| {
-            new = true;
-            Known {
-                claim: Arc::clone(claim),
-                refreshed: now,
-                answered: false,
-                doubtful: false,
-                stand: Stand::Asked,
-                turn: None,
-                look: None,
+        match all.entry(claim.id) {
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                // The copy that was sent before is yet to be answered, or never will be.
+                known.doubtful |= known.stand == Stand::Asked;
+                false
             }
-        });
-        new
+            Entry::Vacant(vacant) => {
+                vacant.insert(Known {
+                    claim: Arc::clone(claim),
+                    refreshed: now,
+                    answered: false,
+                    doubtful: false,
+                    stand: Stand::Asked,
+                    turn: None,
+                    look: None,
+                });
+                true
+            }
+        }
     }
 
     /// Forgets a claim that never reached the server.
@@ -82,11 +90,6 @@ impl Claims {
         if let Some(known) = self.0.lock().get_mut(&claim) {
             known.doubtful = true;
         }
-    }
-
-    /// Whether a claim may be on its way more than once, or still.
-    pub(crate) fn is_doubtful(&self, claim: ClaimId) -> bool {
-        self.0.lock().get(&claim).is_none_or(|known| known.doubtful || known.stand == Stand::Asked)
     }
 
     /// Notes an answer: the claim waits.
@@ -113,6 +116,24 @@ impl Claims {
         }
     }
 
+    /// Notes a grant in answer to a call that was sent at `began`.
+    pub(crate) fn granted(&self, claim: ClaimId, held: Held, began: BootInstant) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            if !matches!(known.stand, Stand::Gone(_)) {
+                known.change(Stand::Held(held));
+            }
+            known.refresh(began);
+        }
+    }
+
+    /// Forgets a claim that is to be withdrawn. Returns whether it may be on its way more than once.
+    pub(crate) fn withdrawn(&self, claim: ClaimId) -> bool {
+        self.0.lock().remove(&claim).is_none_or(|mut known| {
+            known.change(Stand::Gone(GoneReason::Withdrawn));
+            known.doubtful
+        })
+    }
+
     /// Notes that a claim is no more. Returns whether it was held until now.
     pub(crate) fn gone(&self, claim: ClaimId, reason: GoneReason) -> bool {
         let mut all = self.0.lock();
@@ -131,9 +152,7 @@ impl Claims {
     /// Notes that a refresh sent at `sent` reached the server.
     pub(crate) fn refreshed(&self, claim: ClaimId, sent: BootInstant) {
         if let Some(known) = self.0.lock().get_mut(&claim) {
-            // The first answer counts as it is: this host may have asked after a claim that is older.
-            known.refreshed = if known.answered { known.refreshed.max(sent) } else { sent };
-            known.answered = true;
+            known.refresh(sent);
         }
     }
 
@@ -186,6 +205,12 @@ impl Claims {
 }
 
 impl Known {
+    fn refresh(&mut self, sent: BootInstant) {
+        // The first answer counts as it is: this host may have asked after a claim that is older.
+        self.refreshed = if self.answered { self.refreshed.max(sent) } else { sent };
+        self.answered = true;
+    }
+
     fn change(&mut self, stand: Stand) {
         self.stand = stand;
         if let Some(turn) = &self.turn {
@@ -234,14 +259,21 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_may_be_on_its_way_is_doubtful() {
+    fn a_claim_that_may_be_on_its_way_twice_is_doubtful() {
         let (claims, claim) = (Claims::default(), claim());
-        assert!(claims.is_doubtful(claim.id), "nothing is known of it");
+        assert!(claims.withdrawn(claim.id), "nothing is known of it");
         claims.asked(&claim, at(1));
-        assert!(claims.is_doubtful(claim.id), "no answer yet");
-        claims.holds(claim.id, Held { token: Token::new(1).unwrap(), slot: None });
-        assert!(!claims.is_doubtful(claim.id));
+        assert!(!claims.withdrawn(claim.id), "there is one, wherever it is");
+        claims.asked(&claim, at(1));
+        claims.asked(&claim, at(2));
+        assert!(claims.withdrawn(claim.id), "there may be two");
+        let held = Held { token: Token::new(1).unwrap(), slot: None };
+        claims.asked(&claim, at(1));
+        claims.granted(claim.id, held, at(1));
+        assert!(!claims.withdrawn(claim.id));
+        claims.asked(&claim, at(1));
+        claims.granted(claim.id, held, at(1));
         claims.in_doubt(claim.id);
-        assert!(claims.is_doubtful(claim.id));
+        assert!(claims.withdrawn(claim.id));
     }
 }

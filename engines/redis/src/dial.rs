@@ -17,6 +17,8 @@ use redis::{
 use crate::address::HostPort;
 use crate::config::{Login, RedisConfig, Servers, Tls};
 use crate::error::failed;
+use crate::refusal::{Attempt, Whom};
+use crate::wire::Wire;
 
 /// What is done with whatever the server says unasked.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
@@ -24,6 +26,9 @@ pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 /// One connection, over which many commands are under way at once.
 #[derive(Clone)]
 pub(crate) enum Line {
+    /// To one server, and as fast as can be.
+    Plain(Wire),
+    /// To one server, through what only the library has: TLS.
     Server(MultiplexedConnection),
     Cluster(Box<ClusterConnection>),
 }
@@ -31,6 +36,7 @@ pub(crate) enum Line {
 impl Line {
     pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
+            Self::Plain(wire) => wire.send(command).await?,
             Self::Server(server) => server.send_packed_command(command).await?,
             Self::Cluster(cluster) => cluster.req_packed_command(command).await?,
         }
@@ -40,13 +46,29 @@ impl Line {
     /// Sends commands with nothing of anyone else's in between.
     pub(crate) async fn send_together(&mut self, commands: &redis::Pipeline) -> RedisResult<Value> {
         match self {
+            Self::Plain(wire) => wire.send_together(commands).await,
             Self::Server(server) => commands.query_async(server).await,
             Self::Cluster(cluster) => commands.query_async(&mut **cluster).await,
         }
     }
 
+    /// Whoever waits for an answer is told that none will come; but those of the library are not.
+    pub(crate) fn close(&self) {
+        if let Self::Plain(wire) = self {
+            wire.close();
+        }
+    }
+
+    /// Whether it leads to one server, always the same.
+    pub(crate) fn is_to_one(&self) -> bool {
+        !matches!(self, Self::Cluster(_))
+    }
+
     pub(crate) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         match self {
+            Self::Plain(wire) => {
+                wire.send(redis::cmd("SUBSCRIBE").arg(channel)).await?.extract_error().map(drop)
+            }
             Self::Server(server) => server.subscribe(channel).await,
             Self::Cluster(cluster) => cluster.subscribe(channel).await,
         }
@@ -56,32 +78,70 @@ impl Line {
 /// Connects to the server that decides now, and says which one that is.
 pub(crate) async fn dial(config: &RedisConfig, on_push: OnPush) -> Result<(Line, Option<HostPort>)> {
     match &config.servers {
-        Servers::Single(address) => {
-            let line = server(config, address, &config.login, on_push).await?;
-            Ok((Line::Server(line), Some(address.clone())))
-        }
+        Servers::Single(address) => Ok((one(config, address, on_push).await?, Some(address.clone()))),
         Servers::Sentinel { sentinels, service } => {
             let address = primary(config, sentinels, service).await?;
-            let line = server(config, &address, &config.login, on_push).await?;
-            Ok((Line::Server(line), Some(address)))
+            Ok((one(config, &address, on_push).await?, Some(address)))
         }
         Servers::Cluster(nodes) => {
-            let client = cluster_client(config, nodes, on_push)?;
-            let connecting = client.get_async_connection();
-            let line = within(config.connect_timeout * 2, &"the Cluster", connecting).await?;
+            let line = cluster(config, nodes, on_push).await?;
             Ok((Line::Cluster(Box::new(line)), None))
         }
     }
 }
 
-/// Connects to one server.
+/// Connects to one server, for locks.
+async fn one(config: &RedisConfig, address: &HostPort, on_push: OnPush) -> Result<Line> {
+    if config.tls.is_some() {
+        return server(config, address, &config.login, on_push).await.map(Line::Server);
+    }
+    check_login(&config.login)?;
+    let connecting = Wire::connect(address, &config.login, config.db, on_push);
+    let attempt = attempt(config, &config.login);
+    within(config.connect_timeout, address, &attempt, connecting).await.map(Line::Plain)
+}
+
+/// Connects to all nodes of a Cluster.
+async fn cluster(config: &RedisConfig, nodes: &[HostPort], on_push: OnPush) -> Result<ClusterConnection> {
+    let client = cluster_client(config, nodes, on_push)?;
+    let (limit, attempt) = (config.connect_timeout * 2, attempt(config, &config.login));
+    let error = match tokio::time::timeout(limit, client.get_async_connection()).await {
+        Ok(Ok(line)) => return Ok(line),
+        Ok(Err(error)) => error,
+        Err(_) => return Err(attempt.unanswered(&"the Cluster", limit)),
+    };
+    // The library tells that no node could be reached, but not why: that is asked of the nodes.
+    let mut why = None;
+    for node in nodes {
+        why = server(config, node, &config.login, Arc::new(|_| {})).await.err();
+        if why.is_none() {
+            break;
+        }
+    }
+    Err(why.unwrap_or_else(|| attempt.refused(&"the Cluster", error)))
+}
+
+fn attempt<'a>(config: &RedisConfig, login: &'a Login) -> Attempt<'a> {
+    Attempt { tls: config.tls.is_some(), login, whom: Whom::Server }
+}
+
+/// Connects to one server by way of the library.
 pub(crate) async fn server(
     config: &RedisConfig,
     address: &HostPort,
     login: &Login,
     on_push: OnPush,
 ) -> Result<MultiplexedConnection> {
-    let client = client(config, address, login)?;
+    reach(config, address, &attempt(config, login), on_push).await
+}
+
+async fn reach(
+    config: &RedisConfig,
+    address: &HostPort,
+    attempt: &Attempt<'_>,
+    on_push: OnPush,
+) -> Result<MultiplexedConnection> {
+    let client = client(config, address, attempt)?;
     let push = move |info: PushInfo| -> Result<(), redis::aio::SendError> {
         on_push(info);
         Ok(())
@@ -93,7 +153,7 @@ pub(crate) async fn server(
         .set_pipeline_buffer_size(1024)
         .set_push_sender(push);
     let connecting = client.get_multiplexed_async_connection_with_config(&settings);
-    within(config.connect_timeout, address, connecting).await
+    within(config.connect_timeout, address, attempt, connecting).await
 }
 
 /// Asks all Sentinels at once who the primary is. A majority is believed at once; without one, whom most of
@@ -126,55 +186,36 @@ pub(crate) async fn primary(config: &RedisConfig, sentinels: &[HostPort], servic
 async fn ask_sentinel(config: &RedisConfig, sentinel: &HostPort, service: &str) -> Result<Option<HostPort>> {
     let mut config = config.clone();
     config.db = 0;
-    let login = config.sentinel_login.clone();
-    let mut line = server(&config, sentinel, &login, Arc::new(|_| {})).await?;
+    let attempt = Attempt { whom: Whom::Sentinel, ..attempt(&config, &config.sentinel_login) };
+    let mut line = reach(&config, sentinel, &attempt, Arc::new(|_| {})).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
     let asking = command.query_async::<Option<(String, u16)>>(&mut line);
-    let answer = within(config.connect_timeout, sentinel, asking).await?;
+    let answer = within(config.connect_timeout, sentinel, &attempt, asking).await?;
     Ok(answer.map(|(host, port)| HostPort { host, port }))
 }
 
-/// Bounds a step of connecting, and says where it failed.
+/// Bounds a step of connecting, and says where and why it failed.
 async fn within<T>(
     limit: Duration,
-    place: &impl std::fmt::Display,
+    place: &HostPort,
+    attempt: &Attempt<'_>,
     step: impl Future<Output = RedisResult<T>>,
 ) -> Result<T> {
     match tokio::time::timeout(limit, step).await {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(cannot_connect(place, error)),
-        Err(_) => {
-            let message = format!("{place} did not answer within {limit:?}");
-            Err(Error::new(ErrorKind::Unavailable, message))
-        }
+        Ok(Err(error)) => Err(attempt.refused(place, error)),
+        Err(_) => Err(attempt.unanswered(place, limit)),
     }
 }
 
-fn cannot_connect(place: &impl std::fmt::Display, error: redis::RedisError) -> Error {
-    let too_old = error.kind() == redis::ErrorKind::RESP3NotSupported;
-    let tls = error.to_string();
-    let inner = failed(error);
-    let message = if too_old {
-        return Error::new(
-            ErrorKind::Unsupported,
-            format!("the server at {place} is too old: Redis 6.2 or newer is needed"),
-        );
-    } else if tls.contains("certificate") {
-        format!("the certificate of {place} is not trusted: {tls}; see tls-ca")
-    } else {
-        format!("cannot connect to {place}: {}", inner.message())
-    };
-    Error::new(inner.kind(), message).because(inner)
-}
-
-fn client(config: &RedisConfig, address: &HostPort, login: &Login) -> Result<Client> {
-    let info = info(config, address, login)?;
+fn client(config: &RedisConfig, address: &HostPort, attempt: &Attempt<'_>) -> Result<Client> {
+    let info = info(config, address, attempt.login)?;
     match &config.tls {
         None => Client::open(info),
         Some(tls) => Client::build_with_tls(info, certificates(tls)?),
     }
-    .map_err(|error| cannot_connect(address, error))
+    .map_err(|error| attempt.refused(address, error))
 }
 
 fn info(config: &RedisConfig, address: &HostPort, login: &Login) -> Result<ConnectionInfo> {
@@ -184,6 +225,7 @@ fn info(config: &RedisConfig, address: &HostPort, login: &Login) -> Result<Conne
         Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
     };
     let mut server = RedisConnectionInfo::default().set_db(config.db).set_protocol(ProtocolVersion::RESP3);
+    check_login(login)?;
     if let Some(user) = &login.user {
         server = server.set_username(user);
     }
@@ -192,6 +234,19 @@ fn info(config: &RedisConfig, address: &HostPort, login: &Login) -> Result<Conne
     }
     let info = address.into_connection_info().map_err(failed)?;
     Ok(info.set_redis_settings(server).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+}
+
+/// Without a password nobody logs in, and everything would be done as the default user.
+fn check_login(login: &Login) -> Result<()> {
+    match (&login.user, &login.password) {
+        (Some(user), None) => {
+            let message = format!(
+                "user {user:?} has no password; write user:password@, or name where it is kept with password-env or password-file; for a user without one write user:@"
+            );
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn cluster_client(config: &RedisConfig, nodes: &[HostPort], on_push: OnPush) -> Result<ClusterClient> {
@@ -210,7 +265,7 @@ fn cluster_client(config: &RedisConfig, nodes: &[HostPort], on_push: OnPush) -> 
     if let Some(tls) = &config.tls {
         builder = builder.tls(redis::cluster::TlsMode::Secure).certs(certificates(tls)?);
     }
-    builder.build().map_err(|error| cannot_connect(&"the Cluster", error))
+    builder.build().map_err(|error| attempt(config, &config.login).refused(&"the Cluster", error))
 }
 
 fn certificates(tls: &Tls) -> Result<TlsCertificates> {
@@ -225,7 +280,11 @@ fn certificates(tls: &Tls) -> Result<TlsCertificates> {
 }
 
 fn pem(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("{} cannot be read: {error}", path.display()))
-    })
+    let bad = |why: String| Error::new(ErrorKind::Invalid, format!("{} {why}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    // The library would take it for a list of nobody.
+    if !String::from_utf8_lossy(&bytes).contains("-----BEGIN ") {
+        return Err(bad("is no PEM file".to_owned()));
+    }
+    Ok(bytes)
 }

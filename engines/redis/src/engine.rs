@@ -6,22 +6,25 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palisade_core::{
     BootInstant, Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, ConnectionState, Consistency,
-    Drift, Durability, Engine, Error, ErrorKind, Evicted, Fairness, FamilyScope, GoneReason, Inspection,
-    Liveness, Modes, Name, Owner, Page, Profile, Raise, Reach, Reading, Renewed, Result, Selector, Signal,
-    Signals, Source, SystemClock, TokenPromise, Trips, Waited, Wakeup, WatchStream, Withdrawn, Written,
+    Drift, Durability, Engine, Error, ErrorKind, Evicted, Fairness, FamilyScope, Gather, GoneReason,
+    Inspection, Liveness, Modes, Name, Page, Profile, Raise, Reach, Reading, Renewed, Result, Selector,
+    Signal, Signals, Source, SystemClock, TokenPromise, Trips, Waited, Wakeup, WatchStream, Withdrawn,
+    Written,
 };
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::arrival::{Facts, arrive};
+use crate::arrival::{Facts, RIGHTS, arrive};
 use crate::claims::Claims;
 use crate::config::{RedisConfig, Servers};
 use crate::dial::{Line, dial};
 use crate::foreign::Foreign;
 use crate::keys::Layout;
 use crate::link::Link;
+use crate::record::Records;
 use crate::script::Scripts;
+use crate::verbs::Said;
 
 /// What the Redis engine promises.
 pub fn profile() -> Profile {
@@ -36,7 +39,7 @@ pub fn profile() -> Profile {
         },
         wakeup: Wakeup::Push,
         liveness: Liveness::Ttl,
-        durability: Durability::Process,
+        durability: Durability::Settings,
         modes: Modes { shared: true, slots: true },
         families: FamilyScope::OneQueue,
         registers: true,
@@ -64,12 +67,13 @@ pub(crate) struct Inner {
     pub(crate) scripts: Scripts,
     pub(crate) link: Link,
     pub(crate) claims: Claims,
+    pub(crate) claiming: Gather<Arc<Claim>, Result<Said>>,
+    pub(crate) withdrawing: Gather<Arc<Claim>, Result<Withdrawn>>,
     pub(crate) foreign: Foreign,
     pub(crate) signals: Signals,
     /// Where this client is told of its turns.
     pub(crate) client: String,
-    /// The owner that asked last, as it is stored.
-    pub(crate) last_owner: Mutex<Option<(Arc<Owner>, Arc<str>)>>,
+    pub(crate) records: Records,
     facts: Mutex<Facts>,
     pub(crate) profile: Profile,
 }
@@ -90,14 +94,16 @@ impl RedisEngine {
         let single = !matches!(config.servers, Servers::Cluster(_));
         let nothing = Facts { source: Source::new(""), forgot_at: None, tracks: false, address: None };
         let inner = Arc::new(Inner {
-            layout: Layout::new(&config.key, config.dialect, &config.namespace),
+            layout: Layout::new(&config.key, config.dialect, &config.namespace, single),
             scripts: Scripts::new(config.dialect, single),
             link: Link::new(config.call_timeout),
             claims: Claims::default(),
+            claiming: Gather::default(),
+            withdrawing: Gather::default(),
             foreign: Foreign::default(),
             signals: Signals::new(),
             client: Uuid::new_v4().simple().to_string(),
-            last_owner: Mutex::default(),
+            records: Records::default(),
             facts: Mutex::new(nothing),
             profile: profile(),
             config,
@@ -178,14 +184,12 @@ impl Inner {
     }
 
     fn cannot_subscribe(&self, error: redis::RedisError) -> Error {
-        let denied = error.code() == Some("NOPERM");
-        let error = crate::error::failed(error);
-        if !denied {
-            return error;
+        if error.code() != Some("NOPERM") {
+            return crate::error::failed(error);
         }
         let user = self.config.login.user.as_deref().unwrap_or("default");
-        let message = format!("user {user:?} may not listen for its turn; grant it +@pubsub and &palisade:*");
-        Error::new(ErrorKind::Denied, message).because(error)
+        let message = format!("user {user:?} may not listen for its turn; grant it: {RIGHTS}");
+        Error::new(ErrorKind::Denied, message)
     }
 
     /// Tries until there is a connection, with pauses in between.
@@ -232,8 +236,7 @@ impl Inner {
         let held = self.claims.held();
         let mut lost = Vec::new();
         for some in self.batches(&held) {
-            let call = self.scripts.held.call(some.len() * crate::keys::KEYS, |command| {
-                self.add_keys(command, some);
+            let call = self.call_on(&self.scripts.held, crate::verbs::resources(some), |command| {
                 for claim in some {
                     command.arg(claim.id.to_string());
                 }
@@ -302,12 +305,24 @@ impl Engine for RedisEngine {
         None
     }
 
+    /// The link watches over the connection, and ends all calls with it. A Cluster has many.
+    fn bounds_calls(&self) -> bool {
+        !matches!(self.inner.config.servers, Servers::Cluster(_))
+    }
+
     fn forgot_at(&self) -> Option<BootInstant> {
-        self.inner.facts().forgot_at
+        self.inner.facts.lock().forgot_at
     }
 
     async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
         self.inner.claim(claim).await.map_err(|error| error.about(&claim.resource))
+    }
+
+    async fn claim_each(&self, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
+        let answers = self.inner.claim_each(claims).await;
+        let about =
+            |(answer, claim): (Result<_>, &Arc<Claim>)| answer.map_err(|error| error.about(&claim.resource));
+        answers.into_iter().zip(claims).map(about).collect()
     }
 
     async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {

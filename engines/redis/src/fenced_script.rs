@@ -49,7 +49,7 @@ impl FencedScript {
     /// The same script behind the fence of a register, which fenced writes to that register raise too.
     #[must_use]
     pub fn fenced_by(mut self, namespace: &str, register: &Name) -> Self {
-        self.fence = Layout::new(&KeyPattern::default(), Dialect::Plain, namespace).register(register);
+        self.fence = Layout::new(&KeyPattern::default(), Dialect::Plain, namespace, true).register(register);
         self
     }
 

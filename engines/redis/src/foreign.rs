@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
+use palisade_core::look_again;
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::Notify;
@@ -41,18 +41,11 @@ impl Inner {
             let mut pipeline = redis::Pipeline::new();
             pipeline.cmd("CLIENT").arg("CACHING").arg("YES").ignore().cmd("EXISTS").arg(key);
             match self.link.together(&pipeline).await {
-                Ok(Value::Array(there)) if matches!(there.first(), Some(Value::Int(0))) => return,
+                Ok(Value::Array(there)) if matches!(there.last(), Some(Value::Int(0))) => return,
                 Ok(_) => return told.await,
                 Err(_) => {}
             }
         }
-        tokio::time::sleep(look_again(tries)).await;
+        tokio::time::sleep(look_again(tries, rand::random())).await;
     }
-}
-
-/// How long to wait before looking again where nobody tells: 5 to 250 ms, longer each time, and not in
-/// step with others.
-pub(crate) fn look_again(tries: u32) -> Duration {
-    let longest = Duration::from_millis(5) * 2_u32.pow(tries.min(6));
-    longest.min(Duration::from_millis(250)).mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }

@@ -4,10 +4,10 @@ use palisade_core::{Inspection, Matching, Name, Page, ResourceView, Result, Sele
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, FromRedisValue, Value};
 
+use crate::config::Dialect;
 use crate::dial::Line;
 use crate::engine::Inner;
 use crate::error::{failed, unexpected};
-use crate::keys::KEYS;
 use crate::record::Shown;
 use crate::reply::{self, Reply};
 
@@ -33,9 +33,11 @@ impl Inner {
         match &selector.matching {
             Matching::Exact(name) => Ok([name.clone()].into()),
             Matching::Prefix(_) => {
-                let keys = self.scan(&self.layout.resources_pattern()).await?;
-                let names = keys.iter().filter_map(|key| self.layout.resource_of(key));
-                Ok(names.filter(|name| selector.matches(name)).collect())
+                let sides = self.scan(&self.layout.side_pattern()).await?;
+                let sides = sides.iter().filter_map(|key| self.layout.resource_of_side(key));
+                let locks = self.locks().await?;
+                let locks = locks.iter().filter_map(|key| self.layout.resource_of_lock(key));
+                Ok(sides.chain(locks).filter(|name| selector.matches(name)).collect())
             }
         }
     }
@@ -43,7 +45,7 @@ impl Inner {
     /// Who holds and who waits for a resource; nothing if nobody does. Another client's lock is shown
     /// only to those who ask for it by name: to list them all would be to list all keys there are.
     pub(crate) async fn resource(&self, name: &Name, foreign: bool) -> Result<Option<ResourceView>> {
-        let call = self.scripts.inspect.call(KEYS, |command| self.layout.keys(name).add_to(command));
+        let call = self.call_on(&self.scripts.inspect, [name].into_iter(), |_| {});
         let mut reply = Reply::new(self.link.call(&call).await?.value)?;
         let now = reply.parsed()?;
         let shown = reply::shown(reply.next()?)?;
@@ -58,13 +60,37 @@ impl Inner {
     }
 
     /// All keys that match, on all servers.
-    pub(crate) async fn scan(&self, pattern: &str) -> Result<Vec<String>> {
+    pub(crate) async fn scan(&self, pattern: &str) -> Result<BTreeSet<String>> {
+        self.step_through(|cursor| {
+            let mut command = redis::cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+            command
+        })
+        .await
+    }
+
+    /// All lock keys at which a claim of ours holds alone.
+    async fn locks(&self) -> Result<BTreeSet<String>> {
+        if self.config.dialect != Dialect::Plain {
+            return Ok(BTreeSet::new());
+        }
+        let pattern = self.layout.lock_pattern();
+        let step = |cursor| {
+            let call = self.scripts.list.call(0, |command| {
+                command.arg(cursor).arg(&pattern).arg(1000);
+            });
+            call.by_text()
+        };
+        self.step_through(step).await
+    }
+
+    /// What a command finds that begins at a cursor and answers with the next one, on all servers.
+    async fn step_through(&self, step: impl Fn(u64) -> Cmd) -> Result<BTreeSet<String>> {
         let mut keys = BTreeSet::new();
         for node in self.nodes().await? {
             let mut cursor = 0;
             loop {
-                let mut command = redis::cmd("SCAN");
-                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+                let command = step(cursor);
                 let mut reply = Reply::new(self.command_at(command, node.as_ref()).await?)?;
                 cursor = reply.parsed::<u64>()?;
                 for key in Reply::new(reply.next()?)? {
@@ -76,7 +102,7 @@ impl Inner {
                 }
             }
         }
-        Ok(keys.into_iter().collect())
+        Ok(keys)
     }
 
     /// All servers that have keys; `None` for the only one.

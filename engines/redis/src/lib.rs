@@ -19,7 +19,7 @@
 //! | who comes in, who leaves, in which order | `scripts/ledger.lua` and the script of the verb |
 //! | which keys there are | `keys.rs`, `slot.rs` |
 //! | what is stored of a claim | `record.rs` |
-//! | how a connection is made, and made again | `dial.rs`, `link.rs`; what is asked of a server: `arrival.rs` |
+//! | how a connection is made, and made again | `dial.rs`, `link.rs`; what is asked of a server: `arrival.rs`; why there is none, and what to do: `refusal.rs` |
 //! | what this client knows of its claims | `claims.rs`; how it hears of them: `news.rs` |
 //! | what a verb asks and what the answer means | `verbs.rs` |
 //! | how a claim waits | `wait.rs`, behind other clients' locks `foreign.rs` |
@@ -35,18 +35,22 @@ mod engine;
 mod error;
 mod fenced_script;
 mod foreign;
+mod frame;
 mod inspect;
 mod keys;
 mod link;
 mod news;
 mod record;
+mod refusal;
 mod registers;
 mod reply;
 mod script;
 mod slot;
+mod together;
 mod verbs;
 mod wait;
 mod watch;
+mod wire;
 
 pub use address::HostPort;
 pub use config::{Dialect, KeyPattern, Login, RedisConfig, Servers, Tls};

@@ -1,10 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, SystemClock};
-use parking_lot::Mutex;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,7 +31,7 @@ enum State {
         number: u64,
         line: Line,
         life: watch::Sender<()>,
-        counters: Arc<Counters>,
+        counted: Arc<AtomicBool>,
     },
     Closed,
 }
@@ -41,26 +40,23 @@ enum State {
 pub(crate) struct InUse {
     number: u64,
     pub(crate) line: Line,
-    life: watch::Receiver<()>,
-    counters: Arc<Counters>,
+    /// None for a line that tells its own end.
+    life: Option<watch::Receiver<()>>,
+    /// Whether it was made sure over this connection that the tokens are not behind the clock. Another server, or
+    /// one that was restarted, is another connection.
+    counted: Arc<AtomicBool>,
 }
 
-/// Of which hash slots a connection has made sure that the tokens there are not behind the clock. Another
-/// server, or one that was restarted, is another connection.
-#[derive(Debug)]
-struct Counters(Mutex<Box<[u64; 16_384 / 64]>>);
-
 impl InUse {
-    /// Whether the tokens of a slot need only be counted on.
-    pub(crate) fn counts(&self, slot: u16) -> bool {
-        let counted = self.counters.0.lock()[usize::from(slot / 64)] >> (slot % 64) & 1 == 1;
+    /// Whether tokens need only be counted on.
+    pub(crate) fn counts(&self) -> bool {
         // A Cluster changes servers on its own.
-        counted && matches!(self.line, Line::Server(_))
+        self.counted.load(Ordering::Relaxed) && self.line.is_to_one()
     }
 
-    /// Notes that a token of a slot was made here, by the clock if need be.
-    pub(crate) fn has_counted(&self, slot: u16) {
-        self.counters.0.lock()[usize::from(slot / 64)] |= 1 << (slot % 64);
+    /// Notes that a token was made here, by the clock if need be.
+    pub(crate) fn has_counted(&self) {
+        self.counted.store(true, Ordering::Relaxed);
     }
 }
 
@@ -126,14 +122,17 @@ impl Link {
     /// The answer, unless the connection ends before it comes: its own end may never be noticed.
     async fn answered(
         &self,
-        life: &mut watch::Receiver<()>,
+        life: &mut Option<watch::Receiver<()>>,
         answer: impl Future<Output = RedisResult<Value>>,
     ) -> RedisResult<Value> {
         let _counted = Counted::new(self);
-        let answer = tokio::select! {
-            biased;
-            answer = answer => answer,
-            _ = life.changed() => Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into()),
+        let answer = match life {
+            None => answer.await,
+            Some(life) => tokio::select! {
+                biased;
+                answer = answer => answer,
+                _ = life.changed() => Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into()),
+            },
         };
         if answer.is_ok() {
             self.heard.store(self.made.elapsed().as_millis() as u64, Ordering::Relaxed);
@@ -178,8 +177,7 @@ impl Link {
             if matches!(state, State::Closed) {
                 return false;
             }
-            let counters = Arc::new(Counters(Mutex::new(Box::new([0; 256]))));
-            *state = State::Up { number, line, life: watch::Sender::new(()), counters };
+            *state = State::Up { number, line, life: watch::Sender::new(()), counted: Arc::default() };
             true
         })
     }
@@ -187,7 +185,8 @@ impl Link {
     /// Takes a connection out of service, if it is still the present one.
     pub(crate) fn broken(&self, number: u64, why: &str) {
         self.state.send_if_modified(|state| match state {
-            State::Up { number: current, .. } if *current == number => {
+            State::Up { number: current, line, .. } if *current == number => {
+                line.close();
                 *state = State::Down(why.to_owned());
                 true
             }
@@ -207,7 +206,9 @@ impl Link {
     }
 
     pub(crate) fn close(&self) {
-        self.state.send_replace(State::Closed);
+        if let State::Up { line, .. } = self.state.send_replace(State::Closed) {
+            line.close();
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -266,9 +267,9 @@ impl Link {
 
 impl State {
     fn in_use(&self) -> Option<InUse> {
-        let Self::Up { number, line, life, counters } = self else { return None };
-        let counters = Arc::clone(counters);
-        Some(InUse { number: *number, line: line.clone(), life: life.subscribe(), counters })
+        let Self::Up { number, line, life, counted } = self else { return None };
+        let life = (!matches!(line, Line::Plain(_))).then(|| life.subscribe());
+        Some(InUse { number: *number, line: line.clone(), life, counted: Arc::clone(counted) })
     }
 }
 

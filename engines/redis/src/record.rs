@@ -3,43 +3,111 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use palisade_core::{Claim, ClaimId, ClaimView, Error, ErrorKind, Family, Mode, Owner, Result, Token};
+use palisade_core::{Claim, ClaimId, ClaimView, Error, ErrorKind, Family, Mode, Owner, Result, Token, Ttl};
+use parking_lot::Mutex;
 
-/// What is stored of a claim: `SINCE MODE SLOTS TTL CLIENT FLOOR TAIL`, of which scripts read all but the
-/// tail. It was made now by this host's clock, which is for people to read only.
-pub(crate) fn record(claim: &Claim, client: &str, owner: &str) -> Vec<u8> {
-    let (mode, of) = mode_code(claim.mode);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let (ttl, floor) = (ttl_millis(claim), floor(claim));
-    let mut record = Vec::with_capacity(128 + owner.len() + claim.value.as_ref().map_or(0, Bytes::len));
-    write!(record, "{since} {mode} {of} {ttl} {client} {floor} ").expect("memory can be written to");
-    add_tail(&mut record, claim.family, owner, claim.value.as_ref());
-    record
+/// Writes what is stored of claims.
+///
+/// Most claims of a client differ in little but the moment, so what was written for the last one is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Records(Mutex<Option<Arc<Written>>>);
+
+#[derive(Debug)]
+struct Written {
+    owner: Arc<Owner>,
+    mode: Mode,
+    ttl: Ttl,
+    family: Family,
+    /// What stands before the floor, and after it.
+    head: Vec<u8>,
+    tail: Vec<u8>,
 }
 
-/// An owner as it is stored.
-pub(crate) fn owner_text(owner: &Owner) -> String {
-    serde_json::to_string(owner).expect("an owner is plain text and numbers")
+impl Records {
+    /// What is stored of a claim behind its token: ` SLOT SINCE MODE SLOTS TTL CLIENT FLOOR TAIL`, of which
+    /// scripts read all but the tail. It was made now by this host's clock, which is for people to read only.
+    pub(crate) fn record(&self, claim: &Claim, client: &str) -> Vec<u8> {
+        let written = self.written(claim, client);
+        let room = 64 + written.head.len() + written.tail.len() + claim.value.as_ref().map_or(0, Bytes::len);
+        let mut record = Vec::with_capacity(room);
+        written.add_head(&mut record);
+        match claim.token_floor {
+            None => record.push(b'-'),
+            Some(floor) => record.extend_from_slice(itoa::Buffer::new().format(floor.get()).as_bytes()),
+        }
+        record.extend_from_slice(&written.tail);
+        add_value(&mut record, claim.value.as_ref());
+        record
+    }
+
+    /// What the records of all claims like this one have in common: what stands before the floor, and after it.
+    pub(crate) fn parts(&self, claim: &Claim, client: &str) -> [Vec<u8>; 2] {
+        let written = self.written(claim, client);
+        let mut head = Vec::with_capacity(64 + written.head.len());
+        written.add_head(&mut head);
+        [head, written.tail.clone()]
+    }
+
+    fn written(&self, claim: &Claim, client: &str) -> Arc<Written> {
+        let mut last = self.0.lock();
+        if let Some(last) = &*last
+            && Arc::ptr_eq(&last.owner, &claim.owner)
+            && (last.mode, last.ttl, last.family) == (claim.mode, claim.ttl, claim.family)
+        {
+            return Arc::clone(last);
+        }
+        let (mode, of) = mode_code(claim.mode);
+        let mut tail = b" ".to_vec();
+        add_owner(&mut tail, claim.family, &claim.owner);
+        let written = Arc::new(Written {
+            owner: Arc::clone(&claim.owner),
+            mode: claim.mode,
+            ttl: claim.ttl,
+            family: claim.family,
+            head: format!(" {mode} {of} {} {client} ", ttl_millis(claim)).into_bytes(),
+            tail,
+        });
+        *last = Some(Arc::clone(&written));
+        written
+    }
+}
+
+impl Written {
+    fn add_head(&self, record: &mut Vec<u8>) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        record.extend_from_slice(b" - ");
+        record.extend_from_slice(itoa::Buffer::new().format(since).as_bytes());
+        record.extend_from_slice(&self.head);
+    }
+}
+
+/// Whether nothing sets the records of two claims apart but their floors.
+pub(crate) fn are_alike(one: &Claim, other: &Claim) -> bool {
+    let common = |claim: &Claim| (claim.mode, claim.ttl, claim.family, claim.will_wait);
+    Arc::ptr_eq(&one.owner, &other.owner)
+        && common(one) == common(other)
+        && (one.value.is_none() && other.value.is_none())
+        && one.token_floor.is_some() == other.token_floor.is_some()
 }
 
 /// Family, owner and value: `FAMILY LENGTH OWNER` and, if there is one, `=` and the value.
 pub(crate) fn tail(family: Family, owner: &Owner, value: Option<&Bytes>) -> Vec<u8> {
     let mut tail = Vec::new();
-    add_tail(&mut tail, family, &owner_text(owner), value);
+    add_owner(&mut tail, family, owner);
+    add_value(&mut tail, value);
     tail
 }
 
-fn add_tail(record: &mut Vec<u8>, family: Family, owner: &str, value: Option<&Bytes>) {
+fn add_owner(record: &mut Vec<u8>, family: Family, owner: &Owner) {
+    let owner = serde_json::to_string(owner).expect("an owner is plain text and numbers");
     write!(record, "{} {} {owner}", family_code(family), owner.len()).expect("memory can be written to");
+}
+
+fn add_value(record: &mut Vec<u8>, value: Option<&Bytes>) {
     if let Some(value) = value {
         record.push(b'=');
         record.extend_from_slice(value);
     }
-}
-
-/// The token that the grant's must exceed, as scripts read it.
-pub(crate) fn floor(claim: &Claim) -> String {
-    claim.token_floor.map_or_else(|| "-".to_owned(), |floor| floor.to_string())
 }
 
 pub(crate) fn mode_code(mode: Mode) -> (char, u32) {
@@ -174,8 +242,9 @@ mod tests {
         let claim = Claim::new(Name::new("n").unwrap(), Mode::Slot { of: 3 }, Ttl::default(), owner)
             .family(Family::Election)
             .value(&b"\x00=\xff "[..]);
-        let mut stored = b"42 1 ".to_vec();
-        stored.extend(record(&claim, "client", &owner_text(&claim.owner)));
+        let record = Records::default().record(&claim, "client");
+        // As a script stores it, with a token and another slot.
+        let stored = [b"42 1", record.strip_prefix(b" -").unwrap()].concat();
         let shown = Shown { id: claim.id.to_string(), stored, left_millis: 70, holds: true, foreign: None };
         let view = shown.view(u64::MAX).unwrap();
         assert_eq!((view.claim, view.family, view.mode), (claim.id, claim.family, claim.mode));

@@ -1,7 +1,7 @@
 use palisade_core::{Error, Result};
 use redis::Value;
 
-use crate::error::unexpected;
+use crate::error::{failed, unexpected};
 use crate::record::Shown;
 
 /// An answer of a script, taken apart from front to back.
@@ -58,6 +58,27 @@ pub(crate) fn each(value: Value, count: usize) -> Result<Vec<Option<String>>> {
         })
         .collect::<Result<_>>()?;
     if answers.len() == count { Ok(answers) } else { Err(unexpected()) }
+}
+
+/// Why the server failed at one claim of many: `e` and what it said.
+pub(crate) fn failure(value: Value) -> Error {
+    let mut reply = match Reply::new(value) {
+        Ok(reply) => reply,
+        Err(error) => return error,
+    };
+    match (reply.text().as_deref(), reply.text()) {
+        (Ok("e"), Ok(said)) => said_no(&said),
+        _ => unexpected(),
+    }
+}
+
+/// What a server said instead of doing what was asked.
+pub(crate) fn said_no(said: &str) -> Error {
+    let line = format!("-{}\r\n", said.replace(['\r', '\n'], " "));
+    match redis::parse_redis_value(line.as_bytes()).and_then(Value::extract_error) {
+        Err(error) => failed(error),
+        Ok(_) => unexpected(),
+    }
 }
 
 /// The claims of a resource.

@@ -17,8 +17,9 @@ impl Script {
 
     /// The call with so many keys; `rest` adds them, and the arguments.
     pub(crate) fn call(&self, keys: usize, rest: impl FnOnce(&mut Cmd)) -> Call<'_> {
-        let mut by_hash = redis::cmd("EVALSHA");
-        by_hash.arg(&self.hash).arg(keys);
+        // Room for one claim: most calls are for one.
+        let mut by_hash = Cmd::with_capacity(10, 512);
+        by_hash.arg("EVALSHA").arg(&self.hash).arg(keys);
         rest(&mut by_hash);
         Call { script: self, by_hash }
     }
@@ -56,6 +57,7 @@ pub(crate) struct Scripts {
     pub(crate) change: Script,
     pub(crate) evict: Script,
     pub(crate) inspect: Script,
+    pub(crate) list: Script,
     pub(crate) read: Script,
     pub(crate) write: Script,
     pub(crate) arrive: Script,
@@ -73,18 +75,33 @@ impl Scripts {
             Dialect::Plain => include_str!("scripts/plain.lua"),
             Dialect::Redisson => include_str!("scripts/redisson.lua"),
         };
-        let header = format!("local K, R, S, W, E, G, T\nlocal SINGLE = {single}\n");
+        let header = format!("local K, S, W, E, X, G, T\nlocal SINGLE = {single}\n");
         let ledger = include_str!("scripts/ledger.lua");
         // The shortcuts speak the plain dialect.
         let over_ledger = |shortcut: &str, verb: &str| {
-            let shortcut = if dialect == Dialect::Plain { shortcut } else { "" };
+            let shortcut = if dialect == Dialect::Plain { shortcut } else { "local answers = {}\n" };
             Script::new([shortcut, &header, lock, ledger, verb].concat())
         };
         let over_fence = |verb: &str| Script::new([FENCE, verb].concat());
         Self {
-            claim: over_ledger(include_str!("scripts/claim_fast.lua"), include_str!("scripts/claim.lua")),
+            claim: over_ledger(
+                concat!(
+                    include_str!("scripts/claim_fast.lua"),
+                    include_str!("scripts/queue_fast.lua"),
+                    include_str!("scripts/claims_fast.lua")
+                ),
+                include_str!("scripts/claim.lua"),
+            ),
             withdraw: over_ledger(
-                include_str!("scripts/withdraw_fast.lua"),
+                // On a Cluster nobody knows who was told.
+                if single {
+                    concat!(
+                        include_str!("scripts/withdraw_fast.lua"),
+                        include_str!("scripts/hand_over_fast.lua")
+                    )
+                } else {
+                    include_str!("scripts/withdraw_fast.lua")
+                },
                 include_str!("scripts/withdraw.lua"),
             ),
             renew: over_ledger("", include_str!("scripts/renew.lua")),
@@ -92,6 +109,7 @@ impl Scripts {
             change: over_ledger("", include_str!("scripts/change.lua")),
             evict: over_ledger("", include_str!("scripts/evict.lua")),
             inspect: over_ledger("", include_str!("scripts/inspect.lua")),
+            list: Script::new(include_str!("scripts/list.lua").to_owned()),
             read: over_fence(include_str!("scripts/register_read.lua")),
             write: over_fence(include_str!("scripts/register_write.lua")),
             arrive: Script::new(include_str!("scripts/arrive.lua").to_owned()),

@@ -4,19 +4,21 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use palisade_core::{
     BootInstant, Busy, Change, Changed, Claim, ClaimId, Claimed, Clock, Effect, Error, ErrorKind, Evicted,
-    GoneReason, Grant, ModeChange, Name, Owner, Place, Renewed, Result, SystemClock, Token, Withdrawn,
+    GoneReason, Grant, ModeChange, Name, Place, Renewed, Result, SystemClock, Token, Withdrawn,
 };
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::claims::{Held, Look};
 use crate::engine::Inner;
 use crate::error::unexpected;
-use crate::keys::KEYS;
-use crate::link::Answer;
-use crate::record::{mode_code, mode_of, owner_text, record, tail, ttl_millis};
+use crate::keys::Given;
+use crate::link::{Answer, InUse};
+use crate::record::{mode_code, mode_of, tail, ttl_millis};
 use crate::reply::{self, Reply};
+use crate::script::{Call, Script};
 
 /// What the server says to a claim.
+#[derive(Debug)]
 pub(crate) enum Said {
     Granted(Grant),
     Queued(Place, Look),
@@ -25,22 +27,26 @@ pub(crate) enum Said {
 }
 
 impl Inner {
-    pub(crate) async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
-        claim.mode.check_slots(None)?;
-        self.check_key(&claim.resource)?;
+    pub(crate) async fn claim(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Claimed> {
+        self.check(claim)?;
         let new = self.claims.asked(claim, SystemClock.now());
-        let flag = if claim.will_wait { 'w' } else { 'n' };
-        let said = match self.ask(claim, flag).await {
-            Ok(said) => said,
-            Err(error) => {
-                match error.effect() {
-                    Effect::None if new => self.claims.never_sent(claim.id),
-                    Effect::None => {}
-                    Effect::Unknown => self.claims.in_doubt(claim.id),
-                }
-                return Err(error);
-            }
-        };
+        let said = self.ask_soon(claim).await;
+        self.conclude(claim, new, said)
+    }
+
+    /// Refuses a claim that can never be granted.
+    pub(crate) fn check(&self, claim: &Claim) -> Result<()> {
+        claim.mode.check_slots(None)?;
+        self.check_key(&claim.resource)
+    }
+
+    /// What a claim comes to, `new` if it was asked for the first time.
+    pub(crate) fn conclude(&self, claim: &Claim, new: bool, said: Result<Said>) -> Result<Claimed> {
+        let said = said.inspect_err(|error| match error.effect() {
+            Effect::None if new => self.claims.never_sent(claim.id),
+            Effect::None => {}
+            Effect::Unknown => self.claims.in_doubt(claim.id),
+        })?;
         match said {
             Said::Granted(grant) => Ok(Claimed::Granted(grant)),
             Said::Queued(place, _) => Ok(Claimed::Queued(place)),
@@ -61,7 +67,7 @@ impl Inner {
 
     /// Refuses names whose lock would be one of our own keys.
     fn check_key(&self, resource: &Name) -> Result<()> {
-        if self.layout.lock(resource).starts_with("palisade:") {
+        if self.layout.is_own(resource) {
             let message = "a lock key that begins with palisade: would be one of Palisade's own; name it otherwise, or see option key";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -70,47 +76,72 @@ impl Inner {
 
     /// Asks for a claim, or after one that is known (`a`), and notes the answer.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, flag: char) -> Result<Said> {
-        let keys = self.layout.keys(&claim.resource);
         let mut in_use = self.link.line().await?;
-        let count = match claim.token_floor {
-            Some(floor) => floor.to_string(),
-            None if in_use.counts(keys.slot) => "-".to_owned(),
-            None => "+".to_owned(),
-        };
-        let call = self.scripts.claim.call(KEYS, |command| {
-            keys.add_to(command);
-            let (mode, _) = mode_code(claim.mode);
-            let flags: String = [flag, mode].iter().collect();
-            command.arg(claim.id.to_string()).arg(flags).arg(ttl_millis(claim));
-            command.arg(record(claim, &self.client, &self.owner(&claim.owner))).arg(count);
+        let call = self.call_on(&self.scripts.claim, [&claim.resource].into_iter(), |command| {
+            self.add_claim(command, claim, flag, in_use.counts());
         });
         let answer = self.link.call_over(&mut in_use, &call).await?;
+        self.noted(claim, answer, &in_use)
+    }
+
+    /// A call of a script for some resources; `rest` adds the arguments.
+    pub(crate) fn call_on<'a, 'n>(
+        &self,
+        script: &'a Script,
+        resources: impl Iterator<Item = &'n Name> + Clone,
+        rest: impl FnOnce(&mut Cmd),
+    ) -> Call<'a> {
+        let (mut count, mut given) = (0, Given::Lock);
+        for resource in resources.clone() {
+            count += 1;
+            if self.layout.given(resource) == Given::All {
+                given = Given::All;
+            }
+        }
+        script.call(count * given as usize, |command| {
+            for resource in resources {
+                self.layout.add_keys(command, resource, given);
+            }
+            rest(command);
+        })
+    }
+
+    /// Adds what a script wants to know of a claim that asks. `counts` says that tokens need not be compared
+    /// with the clock.
+    pub(crate) fn add_claim(&self, command: &mut Cmd, claim: &Claim, flag: char, counts: bool) {
+        let (mode, _) = mode_code(claim.mode);
+        command.arg(&marked(claim.id, b' ')[..]);
+        match claim.token_floor {
+            Some(floor) => command.arg(format!("{flag}{mode}{floor}")),
+            None if counts => command.arg(&[flag as u8, mode as u8][..]),
+            None => command.arg(&[flag as u8, mode as u8, b'+'][..]),
+        };
+        command.arg(ttl_millis(claim)).arg(self.records.record(claim, &self.client));
+    }
+
+    /// What an answer says, noted.
+    pub(crate) fn noted(&self, claim: &Claim, answer: Answer, in_use: &InUse) -> Result<Said> {
+        // Only the shortcut is sure to have made a token now, and compared it with the clock if it was told to:
+        // one that was given before says nothing about the counter.
+        if claim.token_floor.is_none() && matches!(answer.value, Value::BulkString(_)) {
+            in_use.has_counted();
+        }
         let said = self.said(claim, answer)?;
-        match &said {
+        self.note(claim, &said);
+        Ok(said)
+    }
+
+    pub(crate) fn note(&self, claim: &Claim, said: &Said) {
+        match said {
             Said::Granted(grant) => {
-                in_use.has_counted(keys.slot);
-                self.claims.holds(claim.id, Held { token: grant.token, slot: grant.slot });
-                self.note_end(claim, grant.valid_until);
+                let began = grant.valid_until.saturating_sub(claim.ttl.as_duration());
+                self.claims.granted(claim.id, Held { token: grant.token, slot: grant.slot }, began);
             }
             Said::Queued(place, look) => {
                 self.claims.waits(claim.id, *look);
                 self.note_end(claim, place.valid_until);
             }
             Said::Busy(_) | Said::Gone(_) => {}
-        }
-        Ok(said)
-    }
-
-    /// An owner as it is stored. A client is mostly one owner.
-    fn owner(&self, owner: &Arc<Owner>) -> Arc<str> {
-        let mut last = self.last_owner.lock();
-        match &*last {
-            Some((known, text)) if Arc::ptr_eq(known, owner) => Arc::clone(text),
-            _ => {
-                let text: Arc<str> = owner_text(owner).into();
-                *last = Some((Arc::clone(owner), Arc::clone(&text)));
-                text
-            }
         }
     }
 
@@ -123,8 +154,7 @@ impl Inner {
         if let Value::BulkString(token) = &value {
             let token = std::str::from_utf8(token).ok().and_then(|token| token.parse().ok());
             let token = token.and_then(Token::new).ok_or_else(unexpected)?;
-            let valid_until = sent + claim.ttl.as_duration();
-            return Ok(Said::Granted(Grant { token, slot: None, valid_until }));
+            return Ok(granted_alone(claim, token, sent));
         }
         let mut reply = Reply::new(value)?;
         let end = |left: i64| {
@@ -156,14 +186,14 @@ impl Inner {
                 claim.mode.check_slots(Some(reply.parsed()?))?;
                 return Err(unexpected());
             }
+            "e" => return Err(reply::said_no(&reply.text()?)),
             "l" | "u" => Said::Gone(self.why(claim.id, &reply.text()?, SystemClock.now())),
             _ => return Err(unexpected()),
         })
     }
 
     pub(crate) async fn change(&self, claim: &Arc<Claim>, change: &Change) -> Result<Changed> {
-        let call = self.scripts.change.call(KEYS, |command| {
-            self.layout.keys(&claim.resource).add_to(command);
+        let call = self.call_on(&self.scripts.change, [&claim.resource].into_iter(), |command| {
             command.arg(claim.id.to_string());
             match change {
                 Change::Value(value) => {
@@ -200,7 +230,11 @@ impl Inner {
     }
 
     async fn renew_some(&self, claims: &[Arc<Claim>]) -> Result<Vec<Renewed>> {
-        let call = self.scripts.renew.call(claims.len() * KEYS, |command| self.add_claims(command, claims));
+        let call = self.call_on(&self.scripts.renew, resources(claims), |command| {
+            for claim in claims {
+                command.arg(claim.id.to_string()).arg(ttl_millis(claim));
+            }
+        });
         let answer = self.link.call(&call).await?;
         let (sent, now) = (answer.sent, SystemClock.now());
         let notes = reply::each(answer.value, claims.len())?;
@@ -218,33 +252,44 @@ impl Inner {
         Ok(renewed.collect())
     }
 
-    pub(crate) async fn withdraw(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
-        all(self.batches(claims).map(|some| self.withdraw_some(some)).collect()).await
+    pub(crate) async fn withdraw(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
+        match claims {
+            [claim] => Ok(vec![self.withdraw_soon(claim).await?]),
+            claims => all(self.batches(claims).map(|some| self.withdraw_some(some)).collect()).await,
+        }
     }
 
-    async fn withdraw_some(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
-        let call = self.scripts.withdraw.call(claims.len() * KEYS, |command| {
-            self.add_keys(command, claims);
+    /// Withdraws some claims at once. If it fails for one, that is found out by asking again.
+    pub(crate) async fn withdraw_some(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
+        self.withdraw_each(claims).await?.into_iter().collect()
+    }
+
+    pub(crate) async fn withdraw_each(&self, claims: &[Arc<Claim>]) -> Result<Vec<Result<Withdrawn>>> {
+        let call = self.call_on(&self.scripts.withdraw, resources(claims), |command| {
             for claim in claims {
-                let doubtful = u8::from(self.claims.is_doubtful(claim.id));
-                command.arg(claim.id.to_string()).arg(ttl_millis(claim)).arg(doubtful);
+                let doubtful = self.claims.withdrawn(claim.id);
+                let mark = if doubtful { b'?' } else { b' ' };
+                command.arg(&marked(claim.id, mark)[..]);
+            }
+            command.arg(claims.iter().map(|claim| ttl_millis(claim)).max().unwrap_or_default());
+        });
+        let value = self.link.call(&call).await?.value;
+        // The shortcut, for what nobody waits for.
+        if value == Value::Int(1) {
+            return Ok(claims.iter().map(|_| Ok(Withdrawn::Released)).collect());
+        }
+        let answers = Reply::new(value)?.map(|answer| {
+            if let Value::Array(_) = &answer {
+                return Err(reply::failure(answer));
+            }
+            match reply::text(answer)?.as_str() {
+                "r" => Ok(Withdrawn::Released),
+                "q" => Ok(Withdrawn::LeftQueue),
+                "g" => Ok(Withdrawn::AlreadyGone),
+                _ => Err(unexpected()),
             }
         });
-        for claim in claims {
-            self.claims.forget(claim.id, GoneReason::Withdrawn);
-        }
-        let value = self.link.call(&call).await?.value;
-        // The shortcut, for one that nobody waits for.
-        if value == Value::Int(1) && claims.len() == 1 {
-            return Ok(vec![Withdrawn::Released]);
-        }
-        let answers = Reply::new(value)?.map(|answer| match reply::text(answer)?.as_str() {
-            "r" => Ok(Withdrawn::Released),
-            "q" => Ok(Withdrawn::LeftQueue),
-            "g" => Ok(Withdrawn::AlreadyGone),
-            _ => Err(unexpected()),
-        });
-        let answers: Vec<Withdrawn> = answers.collect::<Result<_>>()?;
+        let answers: Vec<Result<Withdrawn>> = answers.collect();
         if answers.len() == claims.len() { Ok(answers) } else { Err(unexpected()) }
     }
 
@@ -254,24 +299,9 @@ impl Inner {
         claims.chunks(if one_server { self.profile.batch } else { 1 })
     }
 
-    /// Adds the keys of each claim to a command.
-    pub(crate) fn add_keys(&self, command: &mut redis::Cmd, claims: &[Arc<Claim>]) {
-        for claim in claims {
-            self.layout.keys(&claim.resource).add_to(command);
-        }
-    }
-
-    fn add_claims(&self, command: &mut redis::Cmd, claims: &[Arc<Claim>]) {
-        self.add_keys(command, claims);
-        for claim in claims {
-            command.arg(claim.id.to_string()).arg(ttl_millis(claim));
-        }
-    }
-
     pub(crate) async fn evict(&self, resource: &Name, claim: ClaimId, reason: &str) -> Result<Evicted> {
         self.check_key(resource)?;
-        let call = self.scripts.evict.call(KEYS, |command| {
-            self.layout.keys(resource).add_to(command);
+        let call = self.call_on(&self.scripts.evict, [resource].into_iter(), |command| {
             command.arg(claim.to_string()).arg(reason);
         });
         match reply::text(self.link.call(&call).await?.value)?.as_str() {
@@ -284,6 +314,23 @@ impl Inner {
             _ => Err(unexpected()),
         }
     }
+}
+
+/// What some claims are for.
+pub(crate) fn resources(claims: &[Arc<Claim>]) -> impl Iterator<Item = &Name> + Clone {
+    claims.iter().map(|claim| &claim.resource)
+}
+
+/// A grant for the whole TTL, in answer to what was sent at `sent`.
+pub(crate) fn granted_alone(claim: &Claim, token: Token, sent: BootInstant) -> Said {
+    Said::Granted(Grant { token, slot: None, valid_until: sent + claim.ttl.as_duration() })
+}
+
+/// An id and what scripts compare with it.
+pub(crate) fn marked(id: ClaimId, mark: u8) -> [u8; 33] {
+    let mut text = [mark; 33];
+    uuid::Uuid::from_bytes(*id.as_bytes()).simple().encode_lower(&mut text);
+    text
 }
 
 /// The answers of all batches, in order. Not all batches at once: a Cluster has one per claim.

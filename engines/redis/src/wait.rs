@@ -1,12 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::{BootInstant, Claim, Clock, Grant, Result, SystemClock, Waited};
+use palisade_core::{BootInstant, Claim, Clock, Grant, Result, SystemClock, Waited, look_again};
 
 use crate::claims::{Look, Stand};
 use crate::engine::Inner;
 use crate::error::{closed, unexpected};
-use crate::foreign::look_again;
 use crate::verbs::Said;
 
 impl Inner {
@@ -62,7 +61,7 @@ impl Inner {
             }
             // The place in line outlives a connection, and a server that cannot decide for a while.
             Err(error) if error.is_transient() => {
-                tokio::time::sleep(look_again(tries)).await;
+                tokio::time::sleep(look_again(tries, rand::random())).await;
                 self.link.until_up().await?;
                 Ok(None)
             }

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,8 +8,9 @@ use palisade_core::{
     BootInstant, Clock, Entry, Matching, Name, Reading, Result, Selector, SystemClock, WatchStream, Watched,
     watch_by_looking,
 };
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind};
+use redis::{PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
 use crate::address::HostPort;
@@ -16,9 +18,12 @@ use crate::config::Servers;
 use crate::dial::{OnPush, primary, server};
 use crate::engine::Inner;
 use crate::error::{closed, failed};
-use crate::keys::Layout;
+use crate::keys::{Layout, SIDES};
 
 /// Follows changes by being told that some key of ours has changed, and looking.
+///
+/// A release changes nothing but the lock key, so all lock keys are listened to, and without a prefix of their
+/// own that is all keys there are; but only those that were seen to be locks count. A claim changes a side key.
 ///
 /// It has a connection of its own: a server tells one connection either of all keys with a prefix, or
 /// of those that it asked about.
@@ -31,7 +36,14 @@ pub(crate) async fn watch(inner: &Arc<Inner>, selector: &Selector) -> Result<Wat
         let (inner, selector, ear) = (Arc::clone(&inner), selector.clone(), Arc::clone(&ear));
         async move {
             ear.check()?;
-            inner.look_around(&selector).await
+            ear.known.lock().take();
+            let watched = inner.look_around(&selector).await?;
+            let locks = watched
+                .resources
+                .iter()
+                .map(|view| inner.layout.lock(&view.resource).into_owned().into_bytes());
+            *ear.known.lock() = Some(locks.collect());
+            Ok(watched)
         }
     };
     let changed = move || {
@@ -49,9 +61,13 @@ pub(crate) async fn watch(inner: &Arc<Inner>, selector: &Selector) -> Result<Wat
     Ok(watch_by_looking(clock, look, changed))
 }
 
+/// The lock keys that the last look saw. None while it lasts, because then any key may be one.
+type Known = Arc<Mutex<Option<HashSet<Vec<u8>>>>>;
+
 /// A connection that hears of every change of a key of ours.
 struct Ear {
     changes: Arc<watch::Sender<u64>>,
+    known: Known,
     /// Whether it has gone deaf.
     deaf: Arc<AtomicBool>,
     _lines: Vec<MultiplexedConnection>,
@@ -61,22 +77,33 @@ impl Ear {
     async fn listen(inner: &Inner) -> Result<Self> {
         let changes = Arc::new(watch::Sender::new(0_u64));
         let deaf = Arc::new(AtomicBool::new(false));
-        let (told, lost) = (Arc::clone(&changes), Arc::clone(&deaf));
+        let known = Known::default();
+        let (told, lost, locks) = (Arc::clone(&changes), Arc::clone(&deaf), Arc::clone(&known));
         let on_push: OnPush = Arc::new(move |info: PushInfo| {
             if info.kind == PushKind::Disconnection {
                 lost.store(true, Ordering::Relaxed);
+            } else if locks.lock().as_ref().is_some_and(|locks| !is_news(&info, locks)) {
+                return;
             }
             told.send_modify(|count| *count += 1);
         });
         let mut command = redis::cmd("CLIENT");
-        command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg("palisade:");
+        command.arg("TRACKING").arg("ON").arg("BCAST");
+        for prefix in prefixes(inner.layout.lock_prefix()) {
+            command.arg("PREFIX").arg(prefix);
+        }
         let mut lines = Vec::new();
         for address in inner.addresses().await? {
             let mut line = server(&inner.config, &address, &inner.config.login, Arc::clone(&on_push)).await?;
-            command.exec_async(&mut line).await.map_err(failed)?;
+            // Nobody watches over this connection.
+            let listening = command.exec_async(&mut line);
+            let listening = tokio::time::timeout(inner.config.call_timeout, listening).await;
+            listening
+                .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+                .map_err(failed)?;
             lines.push(line);
         }
-        Ok(Self { changes, deaf, _lines: lines })
+        Ok(Self { changes, known, deaf, _lines: lines })
     }
 
     fn check(&self) -> Result<()> {
@@ -144,6 +171,24 @@ impl Inner {
             }
         }
         Ok(registers)
+    }
+}
+
+/// Whether a change concerns us: a side key, a lock that was seen, or everything.
+fn is_news(info: &PushInfo, locks: &HashSet<Vec<u8>>) -> bool {
+    let Some(Value::Array(keys)) = info.data.first() else { return true };
+    keys.iter().any(|key| match key {
+        Value::BulkString(key) => key.starts_with(SIDES.as_bytes()) || locks.contains(key),
+        _ => true,
+    })
+}
+
+/// What to listen to; nothing for everything. A server refuses prefixes of which one contains another.
+fn prefixes(lock_prefix: &str) -> Vec<&str> {
+    match lock_prefix {
+        "" => Vec::new(),
+        own if SIDES.starts_with(own) => vec![own],
+        own => vec![SIDES, own],
     }
 }
 

@@ -1,7 +1,11 @@
 //! The suite as `cargo test` prints it: one line per case, `ignored` with its reason where a case
 //! does not apply.
 
+pub mod etcd;
+pub mod mariadb;
+pub mod postgres;
 pub mod redis;
+pub mod zookeeper;
 
 use std::process::ExitCode;
 use std::sync::Arc;

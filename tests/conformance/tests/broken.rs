@@ -13,17 +13,20 @@ fn main() -> ExitCode {
     let arguments = palisade_conformance::arguments();
     let broken = Fault::ALL.iter().map(|fault| {
         Trial::test(format!("{fault:?} is red"), || {
-            must_be_red(&report(BrokenFixture::new(*fault)), fault.caught_by())
+            must_be_red(&report(BrokenFixture::new(*fault), SHORT), fault.caught_by())
         })
     });
-    let sound =
-        Trial::test("the unbroken engine is green", || must_be_green(&report(MemoryFixture::default())));
+    let sound = Trial::test("the unbroken engine is green", || {
+        must_be_green(&report(MemoryFixture::default(), Options::default().case_limit))
+    });
     libtest_mimic::run(&arguments, broken.chain([sound]).collect()).exit_code()
 }
 
-fn report(fixture: impl Fixture) -> Report {
-    // Short limits: most faults show as a step that never ends.
-    let options = Options { case_limit: Duration::from_secs(5), parallel: 64, ..Options::default() };
+/// Most faults show as a step that never ends.
+const SHORT: Duration = Duration::from_secs(5);
+
+fn report(fixture: impl Fixture, case_limit: Duration) -> Report {
+    let options = Options { case_limit, parallel: 64, ..Options::default() };
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("it starts");
     let report = runtime.block_on(run(Arc::new(fixture), options)).expect("memory is always reached");
     // What still hangs is what the fault did.

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::must;
 use crate::setup::is_on_path;
@@ -16,7 +16,7 @@ pub(super) struct Client {
 }
 
 /// What came of preparing a client.
-pub(super) enum Prepared {
+pub(crate) enum Prepared {
     /// This command starts it.
     Ready(String),
     /// It cannot run here, for this reason.
@@ -48,16 +48,21 @@ impl Client {
 }
 
 fn redis_py() -> Result<Prepared> {
-    let venv = format!("{CACHE}/redis-py");
+    python_program(&format!("{SOURCES}/redis-py"), "redis-py")
+}
+
+/// Makes an environment for the Python program in a folder, in another one of the cache.
+fn python_program(source: &str, folder: &str) -> Result<Prepared> {
+    let venv = format!("{CACHE}/{folder}");
     let python = format!("{venv}/bin/python");
-    let wanted = format!("{SOURCES}/redis-py/requirements.txt");
+    let wanted = format!("{source}/requirements.txt");
     cached(&venv, &[&wanted], || {
         must(Command::new("python3").args(["-m", "venv", "--clear", &venv]))?;
         let pip =
             ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", &wanted];
         must(Command::new(&python).args(pip))
     })?;
-    Ok(Prepared::Ready(format!("{python} {SOURCES}/redis-py/client.py")))
+    Ok(Prepared::Ready(format!("{python} {source}/client.py")))
 }
 
 fn node_redlock() -> Result<Prepared> {
@@ -81,6 +86,69 @@ fn rslock() -> Result<Prepared> {
 }
 
 fn go() -> Result<Prepared> {
+    go_program(&format!("{SOURCES}/go"), "go")
+}
+
+/// Go's own clients of etcd.
+pub(super) fn etcd_go() -> Result<Prepared> {
+    go_program("tests/etcd/clients/go", "etcd-go")
+}
+
+/// What measures Go's own locks on etcd.
+pub(crate) fn etcd_times() -> Result<Prepared> {
+    go_program("tests/etcd/clients/go/times", "etcd-times")
+}
+
+/// Curator, as Debian has it. Small and quick to start: several of them run beside everything else.
+pub(super) fn curator() -> Result<Prepared> {
+    let options = "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1";
+    curator_program("tests/zookeeper/clients/curator", "Client", "curator", options)
+}
+
+/// What measures Curator's mutex, as fast as Java makes it.
+pub(crate) fn curator_times() -> Result<Prepared> {
+    let source = "tests/zookeeper/clients/curator/times";
+    curator_program(source, "Times", "curator-times", "-Xmx256m -XX:+UseSerialGC")
+}
+
+/// Compiles a program against Debian's Curator, into a folder of the cache.
+fn curator_program(source: &str, class: &str, folder: &str, options: &str) -> Result<Prepared> {
+    for program in ["java", "javac"] {
+        if !is_on_path(program) {
+            return Ok(Prepared::LeftOut(format!("{program} is not installed; a JDK is needed")));
+        }
+    }
+    let source = format!("{source}/{class}.java");
+    let folder = std::path::absolute(format!("{CACHE}/{folder}"))?.to_string_lossy().into_owned();
+    let classes = format!("{folder}/classes");
+    let jars = [
+        "curator-recipes",
+        "curator-framework",
+        "curator-client",
+        "zookeeper",
+        "zookeeper-jute",
+        "guava",
+        "slf4j-api",
+        "slf4j-nop",
+    ];
+    let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar"));
+    if let Some(missing) = jars.iter().find(|jar| !Path::new(jar).exists()) {
+        bail!("{missing} is not there; libcurator-recipes-java is needed");
+    }
+    let jars = jars.join(":");
+    cached(&folder, &[&source], || {
+        must(Command::new("javac").args(["--release", "17", "-d", &classes, "-cp", &jars, &source]))
+    })?;
+    Ok(Prepared::Ready(format!("java {options} -cp {classes}:{jars} {class}")))
+}
+
+/// Python's client of ZooKeeper.
+pub(super) fn kazoo() -> Result<Prepared> {
+    python_program("tests/zookeeper/clients/kazoo", "kazoo")
+}
+
+/// Builds the Go program in a folder, into another one of the cache.
+fn go_program(source: &str, folder: &str) -> Result<Prepared> {
     if !is_on_path("go") {
         return Ok(Prepared::LeftOut("Go is not installed".to_owned()));
     }
@@ -89,13 +157,13 @@ fn go() -> Result<Prepared> {
     if go_version(&said).is_none_or(|version| version < GO) {
         return Ok(Prepared::LeftOut(format!("Go {}.{} is needed, not {said}", GO.0, GO.1)));
     }
-    let program = std::path::absolute(format!("{CACHE}/go/client"))?;
+    let program = std::path::absolute(format!("{CACHE}/{folder}/client"))?;
     let mut build = Command::new("go");
     build.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".");
     // The Go that is here: none is fetched in its place.
-    build.env("GOTOOLCHAIN", "local").env("GOFLAGS", "").current_dir(format!("{SOURCES}/go"));
+    build.env("GOTOOLCHAIN", "local").env("GOFLAGS", "").current_dir(source);
     must(&mut build)?;
-    Ok(Prepared::Ready(format!("{CACHE}/go/client")))
+    Ok(Prepared::Ready(format!("{CACHE}/{folder}/client")))
 }
 
 /// Reads what `go version` says: `go version go1.26.8 linux/amd64`.
@@ -105,12 +173,22 @@ fn go_version(said: &str) -> Option<(u32, u32)> {
 }
 
 fn redisson() -> Result<Prepared> {
+    maven_program(&format!("{SOURCES}/redisson"), "redisson")
+}
+
+/// ShedLock with the database's own time.
+pub(super) fn shedlock() -> Result<Prepared> {
+    maven_program("tests/sql/clients/shedlock", "shedlock")
+}
+
+/// Compiles the Java program in a folder with what its `pom.xml` names, into another one of the cache.
+fn maven_program(source: &str, folder: &str) -> Result<Prepared> {
     for program in ["java", "javac", "mvn"] {
         if !is_on_path(program) {
             return Ok(Prepared::LeftOut(format!("{program} is not installed; a JDK and Maven are needed")));
         }
     }
-    let (source, folder) = (format!("{SOURCES}/redisson"), format!("{CACHE}/redisson"));
+    let folder = format!("{CACHE}/{folder}");
     let (pom, client) = (format!("{source}/pom.xml"), format!("{source}/Client.java"));
     let (jars, classes) = (format!("{folder}/jars"), format!("{folder}/classes"));
     cached(&folder, &[&pom, &client], || {

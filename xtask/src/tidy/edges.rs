@@ -11,6 +11,7 @@ const ENGINES: &str = "engines/*";
 const CORE: &str = "crates/palisade-core";
 const PALISADE: &str = "crates/palisade";
 const TESTKIT: &str = "crates/palisade-testkit";
+const FENCE: &str = "crates/palisade-fence";
 const BENCH: &str = "crates/palisade-bench";
 const SERVER: &str = "crates/palisade-server";
 const CRDT: &str = "crates/palisade-crdt";
@@ -20,12 +21,14 @@ const ROOMS: &[Room] = &[
     Room { folder: CRDT, may_use: &[] },
     Room { folder: ENGINES, may_use: &[CORE] },
     Room { folder: PALISADE, may_use: &[CORE, ENGINES, CRDT] },
+    // `palisade` only in its examples: it checks the tokens of whichever client. Itself, for their features.
+    Room { folder: FENCE, may_use: &[CORE, PALISADE, FENCE] },
     Room { folder: "crates/palisade-consumer", may_use: &[PALISADE] },
     Room { folder: TESTKIT, may_use: &[CORE, PALISADE] },
-    Room { folder: BENCH, may_use: &[CORE, PALISADE, ENGINES, TESTKIT] },
+    Room { folder: BENCH, may_use: &[CORE, PALISADE, ENGINES, FENCE, TESTKIT] },
     Room { folder: SERVER, may_use: &[PALISADE] },
     Room { folder: "crates/palisade-cli", may_use: &[PALISADE, SERVER, TESTKIT, BENCH] },
-    Room { folder: "tests/*", may_use: &[CORE, PALISADE, ENGINES, TESTKIT] },
+    Room { folder: "tests/*", may_use: &[CORE, PALISADE, ENGINES, FENCE, TESTKIT] },
     Room { folder: "xtask", may_use: &[] },
 ];
 

@@ -49,7 +49,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
         let foreign = name == "target" || (name.starts_with('.') && !OURS.contains(&name.as_ref()));
         if kind.is_dir() && !foreign {
             found.extend(files(&entry.path())?);
-        } else if kind.is_file() {
+        // In a worktree it is a file, which says where the repository is.
+        } else if kind.is_file() && name != ".git" {
             found.push(entry.path());
         }
     }

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
+use palisade_core::percent_decode;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
-use super::{Floors, RawClient, RawLimit, Setting, percent_decoded};
+use super::{Floors, RawClient, RawLimit, Setting};
 
 pub(super) fn open(url: &str) -> Result<Arc<dyn RawLimit>> {
     let place = Place::of_url(url)?;
@@ -49,7 +50,7 @@ impl Place {
         let rest = url.split_once(':').context("an engine URL has a scheme")?.1;
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
         let synced = options.split('&').any(|option| option == "sync=full");
-        Ok(Self { folder: percent_decoded(path)?.into(), options: options.to_owned(), synced })
+        Ok(Self { folder: percent_decode(path)?.into(), options: options.to_owned(), synced })
     }
 
     fn with_sync(&self) -> String {

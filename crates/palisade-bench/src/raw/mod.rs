@@ -5,9 +5,15 @@
 //! adds and not what it chose.
 
 mod embedded;
+pub(crate) mod etcd;
 mod memory;
+mod mysql;
+mod mysql_advisory;
+mod postgres;
+mod postgres_advisory;
 mod redis;
 mod redlock;
+pub(crate) mod zookeeper;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,6 +23,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use palisade_testkit::Misuse;
+
+use crate::peer::Peer;
 
 /// What an engine's own commands can do at best.
 #[async_trait]
@@ -39,6 +47,11 @@ pub trait RawLimit: fmt::Debug + Send + Sync {
     /// What a shell script would run instead of `palisade run NAME -- true`, if there is something.
     fn command(&self) -> Option<Vec<OsString>> {
         None
+    }
+
+    /// Locks of others on the same engine that can be measured here.
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
     }
 
     /// For how long a dead holder keeps others out, where it is no connection that ends with it. Both
@@ -122,11 +135,26 @@ pub trait RawClient: Send + Sync {
     async fn keep(&self) -> Result<()>;
 }
 
+/// The URL of an engine as its server's own clients understand it. Of its options only `harmless` ones may be there: a raw limit
+/// that left out others would be that of another engine.
+fn without_options<'a>(url: &'a str, server: &str, harmless: &[&str]) -> Result<&'a str> {
+    let (url, options) = url.split_once('?').unwrap_or((url, ""));
+    let names = options.split('&').filter_map(|option| option.split('=').next());
+    match names.into_iter().find(|name| !name.is_empty() && !harmless.contains(name)) {
+        Some(name) => {
+            Err(Misuse(format!("the raw limit of {server} cannot be had with option {name}")).into())
+        }
+        None => Ok(url),
+    }
+}
+
 /// One engine of the table.
 pub(crate) struct Entry {
     /// As `palisade engines` calls it.
     pub(crate) engine: &'static str,
     scheme: &'static str,
+    /// What its URL says besides, where engines share a scheme.
+    option: &'static str,
     /// A URL at which a run starts one of its own.
     start: &'static str,
     /// Prepares the raw limit beside the engine at a URL.
@@ -139,6 +167,7 @@ const TABLE: &[Entry] = &[
     Entry {
         engine: "embedded",
         scheme: "file",
+        option: "",
         start: "local:file",
         open: embedded::open,
         attach: embedded::attach,
@@ -146,6 +175,7 @@ const TABLE: &[Entry] = &[
     Entry {
         engine: "memory",
         scheme: "memory",
+        option: "",
         start: "memory:",
         open: |_| Ok(memory::open()),
         attach: |_| memory::attach(),
@@ -153,30 +183,68 @@ const TABLE: &[Entry] = &[
     Entry {
         engine: "redis",
         scheme: "redis",
+        option: "",
         start: "local:redis",
         open: redis::open,
         attach: redis::attach,
     },
     Entry {
+        engine: "etcd",
+        scheme: "etcd",
+        option: "",
+        start: "local:etcd*1",
+        open: etcd::open,
+        attach: etcd::attach,
+    },
+    Entry {
+        engine: "zookeeper",
+        scheme: "zk",
+        option: "",
+        start: "local:zk*1",
+        open: zookeeper::open,
+        attach: zookeeper::attach,
+    },
+    Entry {
+        engine: "postgres",
+        scheme: "postgres",
+        option: "",
+        start: "local:postgres",
+        open: postgres::open,
+        attach: postgres::attach,
+    },
+    Entry {
+        engine: "mysql",
+        scheme: "mysql",
+        option: "",
+        start: "local:mariadb",
+        open: mysql::open,
+        attach: mysql::attach,
+    },
+    Entry {
+        engine: "postgres-advisory",
+        scheme: "postgres",
+        option: "mode=advisory",
+        start: "local:postgres-advisory",
+        open: postgres_advisory::open,
+        attach: postgres_advisory::attach,
+    },
+    Entry {
+        engine: "mysql-advisory",
+        scheme: "mysql",
+        option: "mode=advisory",
+        start: "local:mariadb-advisory",
+        open: mysql_advisory::open,
+        attach: mysql_advisory::attach,
+    },
+    Entry {
         engine: "redlock",
         scheme: "redlock",
+        option: "",
         start: "local:redlock*5",
         open: redlock::open,
         attach: redlock::attach,
     },
 ];
-
-/// The text that is written in a URL as `%` and two hexadecimal digits where it is special there.
-fn percent_decoded(text: &str) -> Result<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2).context("a % is followed by two digits")?;
-        bytes.push(u8::from_str_radix(code, 16)?);
-        bytes.extend(rest.as_bytes());
-    }
-    Ok(String::from_utf8(bytes)?)
-}
 
 impl Entry {
     /// URLs of all engines that a run can start.
@@ -187,7 +255,8 @@ impl Entry {
     /// The row of the engine at `url`.
     pub(crate) fn of_url(url: &str) -> Result<&'static Self> {
         let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-        let found = TABLE.iter().find(|entry| entry.scheme == scheme);
+        let fits = |entry: &&Self| entry.scheme == scheme && url.contains(entry.option);
+        let found = TABLE.iter().filter(fits).max_by_key(|entry| entry.option.len());
         found.ok_or_else(|| {
             let known: Vec<String> = TABLE.iter().map(|entry| format!("{}:", entry.scheme)).collect();
             let known = known.join(", ");

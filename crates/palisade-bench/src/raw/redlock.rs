@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use palisade_core::percent_decode;
 
 use super::redis::{Redis, Server};
-use super::{Floors, RawLimit, percent_decoded};
+use super::{Floors, RawLimit};
 
 pub(super) fn open(url: &str) -> Result<Arc<dyn RawLimit>> {
     let rest = url.split_once(':').context("an engine URL has a scheme")?.1;
     let nodes = rest.split_once('?').map_or(rest, |(nodes, _)| nodes).split(',');
-    let servers = nodes.map(|node| Server::of_url(&percent_decoded(node)?)).collect::<Result<_>>()?;
+    let servers = nodes.map(|node| Server::of_url(&percent_decode(node)?)).collect::<Result<_>>()?;
     Ok(Arc::new(Redis::new(servers, FLOORS)))
 }
 

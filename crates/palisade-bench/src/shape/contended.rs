@@ -3,11 +3,15 @@ use anyhow::Result;
 use super::{Shape, Tell};
 use crate::crowd::{self, Crowd};
 use crate::effort::Effort;
+use crate::peer::PeerFigures;
 use crate::report::{Measure, Row};
-use crate::stats::{amount, median};
+use crate::stats::{Spread, amount, median};
 use crate::target::Target;
 
 const SIZES: [usize; 2] = [16, 64];
+
+/// How often each of a crowd of others has its turn: they may be slow.
+const PEER_TURNS: usize = 20;
 
 /// Many want one resource over and over; then many want it once, and the queue is drained.
 pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) -> Result<Vec<Row>> {
@@ -26,9 +30,13 @@ async fn over_and_over(target: &Target, effort: &Effort, size: usize, tell: Tell
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for round in 1..=effort.crowd_rounds {
         tell(&format!("contended, {size} waiters: round {round} of {}", effort.crowd_rounds));
-        ours.push(crowd::run(target, size, turns).await?.all_served(turns)?);
-        raw.push(crowd::run_bare(target, size, turns).await?.all_served(turns)?);
+        let (one, bare) = in_turn(target, size, turns, round).await?;
+        ours.push(one);
+        raw.push(bare);
     }
+    // The smallest crowd is enough to compare locks of others by.
+    let peers =
+        if size == SIZES[0] { beside_peers(target, effort, size, turns, tell).await? } else { Vec::new() };
     let requests = crowd::count(target, size, turns).await?;
     let handoffs = |crowd: &Crowd| amount(crowd.handoffs()) / crowd.seconds();
     let ratios: Vec<f64> = ours.iter().zip(&raw).map(|(ours, raw)| handoffs(ours) / handoffs(raw)).collect();
@@ -38,18 +46,67 @@ async fn over_and_over(target: &Target, effort: &Effort, size: usize, tell: Tell
         raw: target.raw.floors().turn.to_owned(),
         handoffs_per_second: middle(&ours, handoffs),
         worst_over_mean_wait: worst_over_mean(&waits),
+        peers,
         worst_wait_ms: ours.iter().filter_map(Crowd::worst_wait_ms).max_by(f64::total_cmp),
         ..common(target, format!("{size} waiters"), "wait + release", &ours, &raw)
     };
     Ok(row.times(&waits, &raw_waits).ratios(Measure::Rate, &ratios).requests(requests))
 }
 
+/// One crowd of ours and one that is bare; each comes first in every other round, so that a host that slows down
+/// favours neither.
+async fn in_turn(target: &Target, size: usize, turns: usize, round: usize) -> Result<(Crowd, Crowd)> {
+    let ours = async || crowd::run(target, size, turns).await?.all_served(turns);
+    let bare = async || crowd::run_bare(target, size, turns).await?.all_served(turns);
+    if round.is_multiple_of(2) {
+        let bare = bare().await?;
+        Ok((ours().await?, bare))
+    } else {
+        Ok((ours().await?, bare().await?))
+    }
+}
+
+/// How our rate compares with that of others' locks, both in one process, and each first in every other round.
+async fn beside_peers(
+    target: &Target,
+    effort: &Effort,
+    size: usize,
+    turns: usize,
+    tell: Tell<'_>,
+) -> Result<Vec<PeerFigures>> {
+    let mut figures = Vec::new();
+    let turns = turns.min(PEER_TURNS);
+    for peer in target.raw.peers() {
+        let (mut rates, mut ratios) = (Vec::new(), Vec::new());
+        for round in 1..=effort.crowd_rounds {
+            tell(&format!(
+                "contended, {size} waiters beside {}: round {round} of {}",
+                peer.name, effort.crowd_rounds
+            ));
+            let theirs = async || peer.crowd(&format!("bench-peer-{size}"), size, turns).await;
+            let ours = async || crowd::rate_in_one_process(target, size, turns).await;
+            let (ours, theirs) = if round % 2 == 0 {
+                let theirs = theirs().await?;
+                (ours().await?, theirs)
+            } else {
+                (ours().await?, theirs().await?)
+            };
+            rates.push(theirs);
+            ratios.push(ours / theirs);
+        }
+        let per_second = median(&rates);
+        figures.push(PeerFigures { name: peer.name, p50_us: None, per_second, ratio: Spread::of(&ratios) });
+    }
+    Ok(figures)
+}
+
 async fn drained(target: &Target, effort: &Effort, size: usize, tell: Tell<'_>) -> Result<Row> {
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for round in 1..=effort.drains {
         tell(&format!("contended, queue of {size}: {round} of {}", effort.drains));
-        ours.push(crowd::run(target, size, 1).await?.all_served(1)?);
-        raw.push(crowd::run_bare(target, size, 1).await?.all_served(1)?);
+        let (one, bare) = in_turn(target, size, 1, round).await?;
+        ours.push(one);
+        raw.push(bare);
     }
     let requests = crowd::count(target, size, 1).await?;
     let ratios: Vec<f64> = ours.iter().zip(&raw).map(|(ours, raw)| ours.seconds() / raw.seconds()).collect();

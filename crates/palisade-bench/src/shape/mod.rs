@@ -3,6 +3,7 @@
 mod command;
 mod contended;
 mod keepalive;
+mod reserve;
 mod takeover;
 mod throughput;
 mod uncontended;
@@ -31,18 +32,21 @@ pub enum Shape {
     Keepalive,
     /// A holder is killed with −9.
     Takeover,
+    /// 16 want one of a stock: by reservations, and under a lock.
+    Reserve,
     /// `palisade run NAME -- true`, as a shell script would.
     Command,
 }
 
 impl Shape {
     /// All shapes, in the order in which they run.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Uncontended,
         Self::Throughput,
         Self::Contended,
         Self::Keepalive,
         Self::Takeover,
+        Self::Reserve,
         Self::Command,
     ];
 
@@ -54,6 +58,7 @@ impl Shape {
             Self::Contended => "contended",
             Self::Keepalive => "keepalive",
             Self::Takeover => "takeover",
+            Self::Reserve => "reserve",
             Self::Command => "command",
         }
     }
@@ -61,7 +66,7 @@ impl Shape {
     /// Whether it needs more than one thread: a single client is measured on one, because waking a
     /// second would be measured with it.
     pub(crate) fn is_parallel(self) -> bool {
-        matches!(self, Self::Throughput | Self::Contended | Self::Takeover)
+        matches!(self, Self::Throughput | Self::Contended | Self::Takeover | Self::Reserve)
     }
 
     pub(crate) async fn measure(self, target: &Target, effort: &Effort, tell: Tell<'_>) -> Result<Vec<Row>> {
@@ -71,6 +76,7 @@ impl Shape {
             Self::Contended => contended::measure(target, effort, tell).await,
             Self::Keepalive => keepalive::measure(target, effort, tell).await,
             Self::Takeover => takeover::measure(target, effort, tell).await,
+            Self::Reserve => reserve::measure(target, effort, tell).await,
             Self::Command => command::measure(target, effort, tell).await,
         }
     }

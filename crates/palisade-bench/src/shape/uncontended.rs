@@ -5,9 +5,10 @@ use palisade::Client;
 
 use super::{Shape, Tell};
 use crate::effort::Effort;
+use crate::peer::{Peer, PeerFigures};
 use crate::raw::RawClient;
 use crate::report::{Measure, Row};
-use crate::stats::{amount, median, micros};
+use crate::stats::{Spread, amount, median, micros};
 use crate::target::Target;
 use crate::usage;
 
@@ -47,6 +48,8 @@ async fn variant(target: &Target, effort: &Effort, name: &str, keys: Keys, tell:
     let each = warm_up(&client, &*raw, keys).await?;
     let step = effort.operations(each).div_ceil(STEPS);
     let (mut ours_us, mut raw_us) = (Vec::new(), Vec::new());
+    let peers = if matches!(keys, Keys::Same) { target.raw.peers() } else { Vec::new() };
+    let mut peer_times: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); peers.len()];
     let (mut ratios, mut cpu_us, mut rates, mut raw_rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=effort.rounds {
         tell(&format!("uncontended, {name}: round {round} of {}", effort.rounds));
@@ -59,6 +62,11 @@ async fn variant(target: &Target, effort: &Effort, name: &str, keys: Keys, tell:
             raw_round.extend(bare(&*raw, keys, step).await?);
             // A place to end at if the user wants no more.
             tokio::task::yield_now().await;
+        }
+        for (peer, (times, ratios)) in peers.iter().zip(&mut peer_times) {
+            let theirs = peer.pairs("bench-peer", step * 2).await?;
+            ratios.extend(median(&ours_round).zip(median(&theirs)).map(|(ours, theirs)| ours / theirs));
+            times.extend(theirs);
         }
         ratios.extend(median(&ours_round).zip(median(&raw_round)).map(|(ours, raw)| ours / raw));
         cpu_us.push(micros(cpu_round) / amount(ours_round.len()));
@@ -75,12 +83,21 @@ async fn variant(target: &Target, effort: &Effort, name: &str, keys: Keys, tell:
         raw_per_second: median(&raw_rates),
         cpu_us_per_op: median(&cpu_us),
         rss_mib: usage::rss_mib(),
+        peers: peers
+            .iter()
+            .zip(&peer_times)
+            .map(|(peer, (times, ratios))| figures(peer, times, ratios))
+            .collect(),
         ..Row::new(Shape::Uncontended, name, "take + release")
     };
     Ok(row.times(&ours_us, &raw_us).ratios(Measure::Time, &ratios).requests(requests))
 }
 
 /// Fills caches on both sides; how long one pair of ours takes.
+fn figures(peer: &Peer, times: &[f64], ratios: &[f64]) -> PeerFigures {
+    PeerFigures { name: peer.name, p50_us: median(times), per_second: None, ratio: Spread::of(ratios) }
+}
+
 async fn warm_up(client: &Client, raw: &dyn RawClient, keys: Keys) -> Result<Duration> {
     const PAIRS: usize = 50;
     bare(raw, keys, PAIRS).await?;

@@ -74,7 +74,7 @@ async fn term(
     Ok(match supervise(held, job, signals).await? {
         Ended::Command { code, asked, .. } if asked || is_by_key(code) => Term::Left(code),
         Ended::Command { code, .. } => Term::Over(Ok(code)),
-        Ended::Lost(reason) => Term::Over(Err(Failure::new(
+        Ended::Lost { reason, .. } => Term::Over(Err(Failure::new(
             LOST,
             format!("{}: deposed, and the command was stopped: {reason}", args.name),
         ))),

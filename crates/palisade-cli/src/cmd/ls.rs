@@ -1,9 +1,11 @@
+use std::io::{self, IsTerminal};
+
 use palisade::ResourceView;
 
 use crate::args::{Global, Ls};
 use crate::connect::{connect, leave};
 use crate::exit::{OK, Outcome};
-use crate::output::{age, line, mode, printable, resource_json, table, who};
+use crate::output::{age_of, line, mode, printable, resource_json, table, who};
 
 /// Lists what is held or waited for.
 pub(crate) async fn ls(global: &Global, args: &Ls) -> Outcome {
@@ -13,6 +15,11 @@ pub(crate) async fn ls(global: &Global, args: &Ls) -> Outcome {
     if args.format.json {
         let all: serde_json::Value = resources.iter().map(resource_json).collect();
         line(all)?;
+    } else if resources.is_empty() {
+        // To a program nothing is nothing.
+        if io::stdout().is_terminal() {
+            line("nothing is held or waited for")?;
+        }
     } else {
         table(
             &["RESOURCE", "MODE", "HELD BY", "FOR", "TOKEN", "WAITING"],
@@ -35,7 +42,7 @@ fn rows(view: &ResourceView) -> Vec<Vec<String>> {
             name.clone(),
             mode(holder),
             who(&holder.owner),
-            age(holder.age),
+            age_of(holder),
             holder.token.map(|token| token.to_string()).unwrap_or_default(),
             waiting.clone(),
         ]

@@ -11,6 +11,7 @@ mod leader;
 mod ls;
 mod put;
 mod run;
+mod schema;
 mod show;
 mod verify;
 mod verify_check;
@@ -35,6 +36,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Outcome {
         Verb::Del(verb) => del::del(global, &verb).await,
         Verb::Bench(verb) => bench::bench(global, &verb).await,
         Verb::Engines(verb) => engines::engines(&verb),
+        Verb::Schema(verb) => schema::schema(&verb),
         Verb::Verify(verb) => verify::verify(global, &verb).await,
         Verb::Completions(verb) => completions::completions(&verb),
     }

@@ -13,13 +13,24 @@ use crate::waiting::{Waited, by_whom, wait_for};
 pub(crate) async fn run(global: &Global, args: &Run) -> Outcome {
     let mut signals = Signals::listen().map_err(|problem| Failure::new(SOFTWARE, problem.to_string()))?;
     let client = connect(global, args.command.first().map(AsRef::as_ref)).await?;
-    let mut by_key = false;
-    let outcome = hold_and_run(global, args, &client, &mut signals, &mut by_key).await;
-    leave(client).await;
-    if let (Ok(code), true) = (&outcome, by_key) {
+    let mut end = End::default();
+    let outcome = hold_and_run(global, args, &client, &mut signals, &mut end).await;
+    if !end.unanswered && !outcome.as_ref().is_err_and(Failure::is_unavailable) {
+        leave(client).await;
+    }
+    if let (Ok(code), true) = (&outcome, end.by_key) {
         die_by_key(*code);
     }
     outcome
+}
+
+/// What remains to be known of a run besides its outcome.
+#[derive(Debug, Default)]
+struct End {
+    /// The command was ended by a key at the terminal.
+    by_key: bool,
+    /// The engine did not answer the release.
+    unanswered: bool,
 }
 
 async fn hold_and_run(
@@ -27,7 +38,7 @@ async fn hold_and_run(
     args: &Run,
     client: &Client,
     signals: &mut Signals,
-    ended_by_key: &mut bool,
+    end: &mut End,
 ) -> Outcome {
     let names: Vec<&str> = std::iter::once(&args.name).chain(&args.and).map(String::as_str).collect();
     let taken = take(client, args, &names);
@@ -42,14 +53,15 @@ async fn hold_and_run(
         lifeline: client.engine().lifeline(),
     };
     match supervise(held, job, signals).await? {
-        Ended::Command { code, by_key, .. } => {
-            *ended_by_key = by_key;
+        Ended::Command { code, by_key, released, .. } => {
+            *end = End { by_key, unanswered: !released };
             Ok(code)
         }
-        Ended::Lost(reason) => Err(Failure::new(
-            LOST,
-            format!("{}: the lock was lost and the command was stopped: {reason}", args.name),
-        )),
+        Ended::Lost { reason, released } => {
+            end.unanswered = !released;
+            let message = format!("{}: the lock was lost and the command was stopped: {reason}", args.name);
+            Err(Failure::new(LOST, message))
+        }
     }
 }
 

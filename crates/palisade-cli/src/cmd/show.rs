@@ -3,7 +3,7 @@ use palisade::ClaimView;
 use crate::args::{Global, Show};
 use crate::connect::{connect, leave};
 use crate::exit::{OK, Outcome};
-use crate::output::{age, line, mode, resource_json, table, value, who};
+use crate::output::{age_of, line, mode, resource_json, table, value, who};
 
 /// Shows who holds a resource and who waits for it.
 pub(crate) async fn show(global: &Global, args: &Show) -> Outcome {
@@ -17,7 +17,7 @@ pub(crate) async fn show(global: &Global, args: &Show) -> Outcome {
     } else {
         let mut rows: Vec<_> = view.holders.iter().map(|claim| row("holds", claim)).collect();
         rows.extend(view.waiters.iter().map(|claim| row("waits", claim)));
-        table(&["", "MODE", "WHO", "FOR", "TOKEN", "CLAIM", "TRACE", "VALUE"], rows)?;
+        table(&["DOES", "MODE", "WHO", "FOR", "TOKEN", "CLAIM", "TRACE", "VALUE"], rows)?;
     }
     Ok(OK)
 }
@@ -27,7 +27,7 @@ fn row(does: &str, claim: &ClaimView) -> Vec<String> {
         does.to_owned(),
         mode(claim),
         who(&claim.owner),
-        age(claim.age),
+        age_of(claim),
         claim.token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
         claim.claim.to_string(),
         claim.owner.trace.as_deref().map_or_else(|| "-".to_owned(), crate::output::printable),

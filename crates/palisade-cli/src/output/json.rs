@@ -5,6 +5,8 @@
 use palisade::{ClaimView, Entry, Leader, Mode, Owner, ResourceView};
 use serde_json::{Map, Value, json};
 
+use super::known_age;
+
 /// A resource with holders and waiters.
 pub(crate) fn resource_json(view: &ResourceView) -> Value {
     let claims = |claims: &[ClaimView]| claims.iter().map(claim).collect::<Vec<_>>();
@@ -30,7 +32,7 @@ fn claim(view: &ClaimView) -> Value {
     if let Some(value) = &view.value {
         text_fields(&mut fields, "value", Some(value));
     }
-    fields.insert("age_ms".into(), millis(view.age));
+    fields.insert("age_ms".into(), known_age(view).map_or(Value::Null, millis));
     fields.insert("expires_in_ms".into(), view.expires_in.map_or(Value::Null, millis));
     fields.into()
 }

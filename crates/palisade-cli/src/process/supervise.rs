@@ -14,6 +14,7 @@ use super::guardian::Guardian;
 use super::signals::{Signals, asks_to_end};
 use crate::exit::{CANNOT_RUN, Failure, NO_COMMAND, Outcome, SOFTWARE, by_signal, complain, is_by_key};
 use crate::held::Held;
+use crate::output::printable;
 
 /// What to run.
 #[derive(Debug)]
@@ -36,9 +37,16 @@ pub(crate) enum Ended {
         asked: bool,
         /// It was ended by a key at the terminal.
         by_key: bool,
+        /// The engine answered the release.
+        released: bool,
     },
-    /// The command was stopped because of this.
-    Lost(String),
+    /// The command was stopped.
+    Lost {
+        /// Because of this.
+        reason: String,
+        /// The engine answered the release.
+        released: bool,
+    },
 }
 
 /// Runs the job while `held` is held, then gives it back. When this returns, the command has ended.
@@ -100,7 +108,10 @@ impl Limits {
     const GRACE: Duration = Duration::from_secs(5);
     /// An evicted command runs beside its successor; it gets just enough time to clean up.
     const EVICTED: Duration = Duration::from_secs(1);
-    /// How long to try to release what is lost.
+    /// How long to wait for the answer to a release. The command has ended: whoever started us waits
+    /// for its exit code, and an engine that is down may not come back for hours.
+    const RELEASE: Duration = Duration::from_secs(2);
+    /// The same for what is lost already.
     const LAST_TRY: Duration = Duration::from_secs(1);
 
     fn of(held: &Held, at_most: Option<Duration>) -> Self {
@@ -237,22 +248,37 @@ impl Run {
             false
         };
         if let Some(stop) = stop {
-            // Lost already: who asks for the exit code need not wait for an engine in trouble.
-            let _ = tokio::time::timeout(Limits::LAST_TRY, held.release()).await;
-            return Ended::Lost(stop.reason);
+            let released = matches!(tokio::time::timeout(Limits::LAST_TRY, held.release()).await, Ok(Ok(_)));
+            return Ended::Lost { reason: stop.reason, released };
         }
-        let released = held.release().await;
+        let answer = give_back(held).await;
+        let released = answer.is_some();
         if killed_by_guardian {
-            return Ended::Lost(LostReason::PausedTooLong.to_string());
+            return Ended::Lost { reason: LostReason::PausedTooLong.to_string(), released };
         }
-        match released {
-            Ok(Released::TooLate) => Ended::Lost("it was gone before the command ended".to_owned()),
-            Ok(Released::InTime) => Ended::Command { code, asked, by_key },
-            Err(error) => {
-                // The command ended in time; others wait for one TTL at most.
-                complain(&format!("the release goes on without us: {error}"));
-                Ended::Command { code, asked, by_key }
+        match answer {
+            Some(Released::TooLate) => {
+                Ended::Lost { reason: "it was gone before the command ended".to_owned(), released }
             }
+            Some(Released::InTime) | None => Ended::Command { code, asked, by_key, released },
         }
     }
+}
+
+/// Releases what was held until the command ended. `None`, and why is said, if no answer came: the
+/// command ended in time, and others wait for one TTL at most.
+async fn give_back(held: Held) -> Option<Released> {
+    let names: Vec<String> = held.guards().iter().map(|guard| printable(guard.resource().as_str())).collect();
+    let ttl = humantime::format_duration(held.ttl());
+    let trouble = held.trouble();
+    let why = match tokio::time::timeout(Limits::RELEASE, held.release()).await {
+        Ok(Ok(released)) => return Some(released),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("the engine did not answer within {:?}{trouble}", Limits::RELEASE),
+    };
+    complain(&format!(
+        "{}: the command ended, but the release is not confirmed: {why}; others wait for {ttl} at most",
+        names.join(", ")
+    ));
+    None
 }

@@ -16,15 +16,22 @@ pub(crate) const BOUND: Duration = Duration::from_secs(30);
 /// An engine and a place for files.
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,
+    /// The embedded engine in the folder unless set.
+    url: Option<String>,
 }
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), url: None }
+    }
+
+    /// Over another engine.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: Some(url.to_owned()), ..Self::new() }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("file:{}", self.path("engine").display())
+        self.url.clone().unwrap_or_else(|| format!("file:{}", self.path("engine").display()))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -4,10 +4,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::join_all;
 use palisade_core::memory::MemoryEngine;
 use palisade_core::{
-    Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Evicted, Inspection, Layer, Mode,
-    Name, Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
+    Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Error, Evicted, Inspection, Layer,
+    Mode, Name, Page, Raise, Reading, Renewed, Result, Selector, Waited, WatchStream, Withdrawn, Written,
 };
 
 use super::forge::without_slot;
@@ -93,6 +94,26 @@ impl Layer for Broken {
         }
         let claimed = self.bend_queued(&bent, claimed).await?;
         Ok(self.forget_token(claim, self.bend_claimed(claim, claimed)))
+    }
+
+    async fn claim_each(&self, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
+        if let (Fault::TogetherLeaks, Some(last)) = (self.fault, claims.last()) {
+            let unknown = Claim::new(last.resource.clone(), last.mode, last.ttl, Arc::clone(&last.owner));
+            let _ = self.inner.claim(&Arc::new(unknown)).await;
+            tokio::task::yield_now().await;
+        }
+        let mut answers = join_all(claims.iter().map(|claim| Layer::claim(self, claim))).await;
+        match self.fault {
+            Fault::TogetherOutOfOrder => answers.reverse(),
+            Fault::TogetherFailsAsOne => {
+                if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+                    let (kind, message) = (error.kind(), error.to_string());
+                    answers = claims.iter().map(|_| Err(Error::new(kind, message.clone()))).collect();
+                }
+            }
+            _ => {}
+        }
+        answers
     }
 
     async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {

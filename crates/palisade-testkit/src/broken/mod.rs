@@ -63,6 +63,12 @@ faults! {
     BusyLeavesClaim => "claims::busy_says_who_holds_and_leaves_nothing/mutex",
     /// Asking again is taken for a new grant.
     AskedAgainCountsAnew => "claims::asked_again_it_answers_the_same/mutex",
+    /// Claims asked for together are answered in another order.
+    TogetherOutOfOrder => "claims::asked_together_each_gets_its_own_answer/mutex",
+    /// One claim that fails has all fail that are asked for together.
+    TogetherFailsAsOne => "claims::asked_together_one_fails_alone",
+    /// Claims asked for together go out under ids that a caller who leaves does not know.
+    TogetherLeaks => "cancel::claims_dropped_together_can_be_withdrawn/mutex",
     /// Renewing a claim that is gone brings it back.
     RevivesExpired => "renewal::an_expired_claim_is_never_brought_back/mutex",
     /// Renewing a waiter moves it to the end.

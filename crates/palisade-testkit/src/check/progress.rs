@@ -17,6 +17,11 @@ pub(super) struct Excuses {
     everyone: Vec<Span>,
     /// Faults of the line of one process: they concern the keys that it claims.
     lines: Vec<(ProcessId, Span)>,
+    /// When a clock was set that claims end by: one that is set back has what is dead last until somebody looks, a TTL
+    /// later at most, and for its own TTL from then on.
+    clocks: Vec<Nanos>,
+    /// The TTL that such a claim is given anew.
+    ttl: Nanos,
     /// The end of the history.
     end: Nanos,
 }
@@ -24,9 +29,16 @@ pub(super) struct Excuses {
 impl Excuses {
     pub(super) fn of(history: &History) -> Self {
         let (_, end) = history.span();
-        let mut excuses = Self { everyone: history.stalls.clone(), lines: Vec::new(), end };
+        let begin = history.begin.as_ref();
+        let ttl = begin.map_or(0, |begin| begin.ttl_ms * 1_000_000);
+        let decides = begin.is_some_and(|begin| begin.voids_exclusion.contains_key(&FaultKind::Clock));
+        let everyone = history.stalls.clone();
+        let mut excuses = Self { everyone, lines: Vec::new(), clocks: Vec::new(), ttl, end };
         for fault in &history.faults {
             let span = (fault.from, fault.until.unwrap_or(end));
+            if decides && fault.kind == FaultKind::Clock {
+                excuses.clocks.extend([span.0, span.1]);
+            }
             match (fault.kind, fault.process) {
                 // Over as soon as they strike.
                 (FaultKind::Kill | FaultKind::Cancel, _) => {}
@@ -66,6 +78,8 @@ enum Moment {
     NoLongerExcused,
     /// Somebody who held or waited died: its claim may stand for another TTL.
     Died,
+    /// Claims end by another clock than before.
+    ClockSet,
     Holds,
     Excused,
     Waits(OpId),
@@ -112,25 +126,29 @@ pub(super) fn check(
         moments.push((from, Moment::Excused));
         moments.push((until, Moment::NoLongerExcused));
     }
+    moments.extend(excuses.clocks.iter().map(|at| (*at, Moment::ClockSet)));
     moments.sort_unstable();
-    let mut sweep = Sweep { key: &key, bound, ..Sweep::default() };
+    let mut sweep = Sweep { key: &key, bound, ttl: excuses.ttl, ..Sweep::default() };
     for (at, moment) in moments {
         sweep.turn(at, moment, violations);
     }
     Duration::from_nanos(sweep.judged)
 }
 
-/// One key over time. Excuses stop the clock; only a grant, a death or an empty queue set it back.
+/// One key over time. Excuses stop the clock; only a grant, a death, an empty queue or another clock set it back.
 #[derive(Debug, Default)]
 struct Sweep<'a> {
     key: &'a str,
     bound: Duration,
+    ttl: Nanos,
     waiting: i64,
     holding: i64,
     excused: i64,
     now: Nanos,
     /// For how long somebody has waited while nobody held and nothing disturbed.
     idle: Nanos,
+    /// How much longer than the bound that may be.
+    more: Nanos,
     reported: bool,
     judged: Nanos,
     last_waiter: Option<OpId>,
@@ -144,15 +162,15 @@ impl Sweep<'_> {
             self.idle += if self.holding == 0 { passed } else { 0 };
         }
         let took = Duration::from_nanos(self.idle);
-        if took > self.bound && !self.reported {
+        let bound = self.bound + Duration::from_nanos(self.more);
+        if took > bound && !self.reported {
             self.reported = true;
             violations.push(Violation {
                 checker: "progress",
                 key: self.key.to_owned(),
                 at,
                 what: format!(
-                    "somebody waited, nobody held and nothing disturbed for {took:?}; the bound is {:?}",
-                    self.bound
+                    "somebody waited, nobody held and nothing disturbed for {took:?}; the bound is {bound:?}"
                 ),
                 ops: self.last_waiter.into_iter().collect(),
             });
@@ -168,9 +186,13 @@ impl Sweep<'_> {
             Moment::Excused => self.excused += 1,
             Moment::NoLongerExcused => self.excused -= 1,
             Moment::Died => {}
+            Moment::ClockSet => self.more = self.ttl,
         }
-        if self.waiting == 0 || matches!(moment, Moment::Holds | Moment::Died) {
+        if self.waiting == 0 || matches!(moment, Moment::Holds | Moment::Died | Moment::ClockSet) {
             (self.idle, self.reported) = (0, false);
+        }
+        if moment == Moment::Holds {
+            self.more = 0;
         }
     }
 }

@@ -2,13 +2,50 @@
 //!
 //! An engine adds one file here and one row to the table `LOCAL`.
 
+/// A server that is one process, whose own methods do what is asked of it.
+macro_rules! one_server {
+    ($server:ty) => {
+        #[async_trait::async_trait]
+        impl super::Server for $server {
+            fn name(&self) -> String {
+                self.called()
+            }
+
+            async fn stop(&self) -> anyhow::Result<()> {
+                Self::stop(self)
+            }
+
+            async fn go_on(&self) -> anyhow::Result<()> {
+                Self::go_on(self)
+            }
+
+            async fn kill(&self) -> anyhow::Result<()> {
+                Self::kill(self).await
+            }
+
+            async fn start(&self, wiped: bool) -> anyhow::Result<()> {
+                self.start_again(wiped).await
+            }
+
+            async fn shift_clock(&self, seconds: i64) -> anyhow::Result<()> {
+                Self::shift_clock(self, seconds)
+            }
+        }
+    };
+}
+use one_server;
+
+mod etcd;
 mod file;
 mod given;
+mod mariadb;
 mod memory;
+mod postgres;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
 mod redlock;
+mod zookeeper;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -67,6 +104,11 @@ pub trait Target: Send + Sync + fmt::Debug {
         Duration::ZERO
     }
 
+    /// How late it may be, by what it promises, to let the next one in after a TTL has passed.
+    fn lateness(&self, _ttl: Duration) -> Duration {
+        Duration::ZERO
+    }
+
     /// Why a fault breaks what the engine's mutual exclusion rests on, so that holders may overlap
     /// and only what goes through the fence is safe; `None` if exclusion must hold.
     fn voids_exclusion(&self, _fault: FaultKind) -> Option<String> {
@@ -108,6 +150,21 @@ pub trait Server: Send + Sync + fmt::Debug {
     /// Starts it again at the same address, with what its disk holds; with nothing if `wiped`.
     async fn start(&self, wiped: bool) -> Result<()>;
 
+    /// Whether it can be cut off from the other servers while clients still reach it.
+    fn can_be_cut_off(&self) -> bool {
+        false
+    }
+
+    /// Cuts it off from the other servers.
+    async fn cut_off(&self) -> Result<()> {
+        anyhow::bail!("{} cannot be cut off from the others", self.name())
+    }
+
+    /// Ends that.
+    async fn rejoin(&self) -> Result<()> {
+        anyhow::bail!("{} cannot be cut off from the others", self.name())
+    }
+
     /// Sets its wall clock so many seconds ahead of the true time, or behind it.
     async fn shift_clock(&self, seconds: i64) -> Result<()> {
         anyhow::bail!("the clock of {} cannot be shifted by {seconds} s", self.name())
@@ -126,6 +183,9 @@ struct Local {
     start: fn(u32, &HelperProgram) -> Starting,
 }
 
+/// Why two may hold a session lock at once.
+const SESSION_LOCKS_END_FIRST: &str = "a session lock is free as soon as its connection ends, which the holder may hear of later: only the fence protects";
+
 /// All engines that the harness can start. Adding one is adding a row.
 const LOCAL: &[Local] = &[
     file::LOCAL,
@@ -134,6 +194,16 @@ const LOCAL: &[Local] = &[
     redis_sentinel::LOCAL,
     redis_cluster::LOCAL,
     redlock::LOCAL,
+    etcd::LOCAL,
+    etcd::SYSTEM,
+    zookeeper::LOCAL,
+    zookeeper::SYSTEM,
+    postgres::LOCAL,
+    postgres::SYNCED,
+    mariadb::LOCAL,
+    mariadb::SYNCED,
+    postgres::ADVISORY,
+    mariadb::ADVISORY,
     #[cfg(feature = "planted-bugs")]
     memory::FORGETFUL,
 ];

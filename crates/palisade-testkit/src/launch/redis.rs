@@ -1,7 +1,6 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use async_trait::async_trait;
 use futures::FutureExt;
 
 use super::{Local, Server, Survives, Target};
@@ -77,29 +76,4 @@ impl Target for Redis {
     }
 }
 
-#[async_trait]
-impl Server for RedisServer {
-    fn name(&self) -> String {
-        self.called()
-    }
-
-    async fn stop(&self) -> Result<()> {
-        Self::stop(self)
-    }
-
-    async fn go_on(&self) -> Result<()> {
-        Self::go_on(self)
-    }
-
-    async fn kill(&self) -> Result<()> {
-        Self::kill(self).await
-    }
-
-    async fn start(&self, wiped: bool) -> Result<()> {
-        self.start_again(wiped).await
-    }
-
-    async fn shift_clock(&self, seconds: i64) -> Result<()> {
-        Self::shift_clock(self, seconds)
-    }
-}
+super::one_server!(RedisServer);

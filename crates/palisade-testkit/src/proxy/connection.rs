@@ -1,6 +1,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join;
 use tokio::net::TcpStream;
@@ -77,10 +78,17 @@ async fn cut(shared: &Shared, cuts: u64) {
 
 /// Connects to the server, once requests pass.
 async fn dial(shared: &Shared, born: u64) -> io::Result<TcpStream> {
+    const PAUSE: Duration = Duration::from_millis(20);
     let mut sky = shared.sky.subscribe();
     let _ = sky.wait_for(|sky| !sky.is_silent(Direction::ToServer, born)).await;
-    let target = *shared.target.lock();
-    TcpStream::connect(target).await
+    let begun = Instant::now();
+    loop {
+        let target = *shared.target.lock();
+        match TcpStream::connect(target).await {
+            Err(_) if begun.elapsed() < shared.patience => tokio::time::sleep(PAUSE).await,
+            connected => return connected,
+        }
+    }
 }
 
 /// Has it closed with RST instead of FIN.

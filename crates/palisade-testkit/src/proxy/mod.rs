@@ -35,6 +35,8 @@ pub struct Proxy {
 struct Shared {
     sky: watch::Sender<Sky>,
     target: Mutex<SocketAddr>,
+    /// How long a server is waited for that does not listen yet.
+    patience: Duration,
     /// What the next connection draws its jitter from.
     seed: AtomicU64,
     connections: AtomicUsize,
@@ -51,16 +53,30 @@ impl Proxy {
         Self::start_seeded(target, 0).await
     }
 
+    /// As [`Proxy::start`], for clients that try again for a moment where nobody listens yet, and not where they are
+    /// let in and thrown out again: waits that long for the server in their stead.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub async fn start_patient(target: SocketAddr, patience: Duration) -> io::Result<Self> {
+        Self::start_with(target, 0, patience).await
+    }
+
     /// As [`Proxy::start`]; the same seed gives the same jitter.
     ///
     /// # Errors
     /// There is no port.
     pub async fn start_seeded(target: SocketAddr, seed: u64) -> io::Result<Self> {
+        Self::start_with(target, seed, Duration::ZERO).await
+    }
+
+    async fn start_with(target: SocketAddr, seed: u64, patience: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             sky: watch::Sender::new(Sky::clear()),
             target: Mutex::new(target),
+            patience,
             seed: AtomicU64::new(seed),
             connections: AtomicUsize::new(0),
             to_server: AtomicU64::new(0),

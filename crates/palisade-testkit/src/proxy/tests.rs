@@ -280,6 +280,17 @@ async fn a_server_that_is_gone_refuses_and_one_that_moved_is_found() {
 }
 
 #[tokio::test]
+async fn a_patient_proxy_waits_for_a_server_that_comes() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let proxy = Proxy::start_patient(gone, PATIENCE).await.unwrap();
+    let mut early = TcpStream::connect(proxy.address()).await.unwrap();
+    hears_nothing(&mut early).await;
+    let echo = Echo::start().await;
+    proxy.retarget(echo.address);
+    round_trip(&mut early, "found").await;
+}
+
+#[tokio::test]
 async fn dropping_the_proxy_closes_everything() {
     let (_echo, proxy, mut client) = setting().await;
     round_trip(&mut client, "hello").await;

@@ -1,5 +1,5 @@
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Weak};
@@ -30,6 +30,8 @@ impl Shim {
             return Ok(shim);
         }
         let folder = tempfile::Builder::new().prefix("palisade-clock").tempdir()?;
+        // A server may run as another user than we do.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let source = folder.path().join("shim.c");
         fs::write(&source, SOURCE)?;
         let shim = Self { folder };

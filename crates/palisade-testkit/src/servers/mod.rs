@@ -15,15 +15,31 @@
 //! # }
 //! ```
 
+#[cfg(feature = "certificates")]
+mod certificates;
 mod clock;
 mod cluster;
+mod etcd;
+mod mariadb;
+mod newer;
+mod peer_net;
+mod pgbouncer;
 mod ports;
+mod postgres;
 mod process;
 mod redis;
 mod resp;
 mod sentinel;
+mod zookeeper;
 
+#[cfg(feature = "certificates")]
+pub use self::certificates::Authority;
 pub use self::cluster::ClusterSet;
+pub use self::etcd::{EtcdOptions, EtcdServer, EtcdSet, newer_etcd};
+pub use self::mariadb::{MariaDbOptions, MariaDbServer, newer_mysql};
+pub use self::pgbouncer::PgBouncer;
+pub use self::postgres::{PostgresOptions, PostgresServer, newer_postgres};
 pub use self::redis::{Persistence, RedisOptions, RedisServer, TlsFiles};
 pub use self::resp::Reply;
 pub use self::sentinel::SentinelSet;
+pub use self::zookeeper::{ZooKeeperOptions, ZooKeeperServer, ZooKeeperSet, newer_zookeeper};

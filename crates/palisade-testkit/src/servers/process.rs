@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
@@ -24,6 +25,14 @@ impl Process {
     pub(super) fn command(program: &Path) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        command
+    }
+
+    /// A command for `program`, as a user of this machine, that [`Process::spawn`] takes.
+    pub(super) fn command_as(user: &str, program: &Path) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--reuid", user, "--regid", user, "--clear-groups", "--"]);
+        command.arg(program);
         command
     }
 
@@ -63,6 +72,30 @@ impl Process {
         }
         Ok(())
     }
+}
+
+/// Where a server's process is while it runs.
+pub(super) type Place = Mutex<Option<Process>>;
+
+/// Sends `signal` to what runs there and waits for its end. What is dead already stays so.
+pub(super) async fn end(place: &Place, signal: Signal) -> Result<()> {
+    let process = place.lock().take();
+    match process {
+        Some(process) => process.end(signal).await,
+        None => Ok(()),
+    }
+}
+
+/// Sends `signal` to what runs there; `called` is what to call it if nothing does.
+pub(super) fn send(place: &Place, signal: Signal, called: &str) -> Result<()> {
+    place.lock().as_ref().with_context(|| format!("{called} does not run"))?.signal(signal)
+}
+
+/// The last lines of a log.
+pub(super) fn end_of(log: &str) -> String {
+    const LINES: usize = 12;
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 impl Drop for Process {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::clock::Clock;
 use super::ports;
-use super::process::Process;
+use super::process::{self, Place, Process};
 use super::resp::{Reply, ask};
 use crate::bounded::{bounded, eventually};
 
@@ -77,7 +77,7 @@ pub struct RedisServer {
     /// The rest of the configuration, if it is a Sentinel.
     sentinel: Option<String>,
     /// `None` while it is killed. Declared before the folder, which must outlive it.
-    process: Mutex<Option<Process>>,
+    process: Place,
     clock: Option<Clock>,
     port: u16,
     tls_port: Option<u16>,
@@ -276,11 +276,7 @@ impl RedisServer {
     }
 
     async fn end(&self, signal: Signal) -> Result<()> {
-        let process = self.process.lock().take();
-        match process {
-            Some(process) => process.end(signal).await,
-            None => Ok(()),
-        }
+        process::end(&self.process, signal).await
     }
 
     /// Stops it (SIGSTOP): it keeps its connections, and answers nobody.
@@ -300,8 +296,7 @@ impl RedisServer {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let process = self.process.lock();
-        process.as_ref().with_context(|| format!("{} does not run", self.called()))?.signal(signal)
+        process::send(&self.process, signal, &self.called())
     }
 
     /// Sets its wall clock so many seconds ahead of the true time, or behind it.
@@ -332,10 +327,7 @@ impl RedisServer {
     }
 
     fn log_end(&self) -> String {
-        const LINES: usize = 12;
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
+        process::end_of(&self.log())
     }
 
     fn data(&self) -> PathBuf {

@@ -15,6 +15,7 @@ cases! { "cancel" {}
 each_way {
     a_dropped_claim_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
     a_dropped_queued_claim_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
+    claims_dropped_together_can_be_withdrawn [] "Dropping the future leaves every one of them in doubt, as [`Engine::claim`] does."
     a_dropped_wait_leaves_nothing_but_the_place [] "Dropping the future keeps the place in the queue."
     a_dropped_withdrawal_can_be_repeated [] "Answers per claim, in the order asked; never an error to repeat."
     a_dropped_renewal_keeps_the_claim [] "A claim that is gone is never brought back"
@@ -65,6 +66,25 @@ async fn a_dropped_queued_claim_can_be_withdrawn(context: Context) -> Result<()>
     drop_claim(&one, &two, || Arc::new(context.alone(&name("a")))).await?;
     two.release(&held).await?;
     two.nothing_left().await
+}
+
+async fn claims_dropped_together_can_be_withdrawn(context: Context) -> Result<()> {
+    let (one, two) = context.connect_two().await?;
+    let held = Arc::new(context.alone(&name("held")));
+    two.take(&held).await?;
+    for polls in 0..MOST_POLLS {
+        let asked = ["a", "held", "b"].map(|asked| Arc::new(context.alone(&name(asked))));
+        let outcome = cut(polls, one.claim_each(&asked)).await;
+        one.withdraw(&asked).await?;
+        let left = two.everything().await?.resources;
+        ensure!(left.len() == 1, "left behind after {polls} polls: {left:?}");
+        ensure!(left[0].waiters.is_empty(), "left behind after {polls} polls: {left:?}");
+        if outcome.is_ok() {
+            two.release(&held).await?;
+            return two.nothing_left().await;
+        }
+    }
+    bail!("the claims did not complete within {MOST_POLLS} polls")
 }
 
 async fn a_dropped_wait_leaves_nothing_but_the_place(context: Context) -> Result<()> {

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use palisade_core::{Claimed, ErrorKind, Family, FamilyScope, Mode, Token};
 
 use crate::Context;
+use crate::bounded::eventually;
 use crate::case::cases;
 use crate::context::{name, now};
 
@@ -14,6 +15,7 @@ cases! { "claims" {
     readers_share [Shared] "shared claims exclude exclusive ones and slots"
     slots_are_counted_and_numbered [Slots] "at most N slots are held at once, each number once."
     a_reader_does_not_overtake_a_writer [Shared Fifo] "also behind one that could not come in although this one could: nobody is overtaken (fairness *Fifo*)."
+    asked_together_one_fails_alone [Slots] "One that fails does so alone."
     another_number_of_slots_is_a_conflict [Slots] "Another number of slots than the one in force is a conflict that names both."
 }
 each_way {
@@ -22,6 +24,7 @@ each_way {
     waiters_come_in_by_arrival [Fifo] "A claim that will wait is queued behind all who came before"
     busy_says_who_holds_and_leaves_nothing [] "A claim that will not wait and cannot come in is *busy*, says who holds, and leaves nothing behind."
     asked_again_it_answers_the_same [] "Asked again with the same id, it gives the same answer: the same token, or the same place."
+    asked_together_each_gets_its_own_answer [] "Each gets the answer that [`Engine::claim`] would give; answers come in the order asked."
     a_token_floor_lifts_the_token [] "Asked again with a token floor that is not below its token, a grant gets a greater token."
     validity_counts_from_before_the_request [] "`valid_until` counts from before the request was sent."
 } }
@@ -47,8 +50,11 @@ async fn a_held_resource_keeps_others_out(context: Context) -> Result<()> {
     }
     let view = two.view(&holder.resource).await?;
     ensure!(view.holders.len() == 1 && view.holders[0].claim == holder.id, "others hold too: {view:?}");
-    ensure!(view.waiters.len() == 2, "two wait, but {} are shown", view.waiters.len());
-    Ok(())
+    // One that moves from a node of a quorum to another stands at neither for a moment.
+    eventually(context.patience(), "two are shown to wait", || async {
+        Ok((two.waiters(&holder.resource).await?.len() == 2).then_some(()))
+    })
+    .await
 }
 
 async fn modes_exclude_each_other(context: Context) -> Result<()> {
@@ -229,5 +235,65 @@ async fn another_number_of_slots_is_a_conflict(context: Context) -> Result<()> {
     two.take(&other).await?;
     let none = Arc::new(context.claim(&name("b"), Mode::Slot { of: 0 }));
     ensure!(two.claim(&none).await.is_err(), "a resource without slots was granted");
+    Ok(())
+}
+
+async fn asked_together_each_gets_its_own_answer(context: Context) -> Result<()> {
+    let (one, two) = context.connect_two().await?;
+    let held = Arc::new(context.alone(&name("held")));
+    two.take(&held).await?;
+    let again = Arc::new(context.alone(&name("again")));
+    let before = one.take(&again).await?;
+    let free = ["a", "b", "c"].map(|free| Arc::new(context.alone(&name(free))));
+    let waits = Arc::new(context.alone(&name("held")));
+    let leaves = Arc::new(context.alone(&name("held")).no_wait());
+    // No palindrome: an engine that answers backwards must not pass.
+    let asked = [&leaves, &free[0], &waits, &again, &free[1], &free[2]].map(Arc::clone);
+    let answers = one.claim_each(&asked).await.into_iter().collect::<palisade_core::Result<Vec<_>>>()?;
+    let [
+        Claimed::Busy(busy),
+        Claimed::Granted(first),
+        Claimed::Queued(_),
+        Claimed::Granted(same),
+        Claimed::Granted(_),
+        Claimed::Granted(_),
+    ] = &answers[..]
+    else {
+        anyhow::bail!("these are not the answers: {answers:?}")
+    };
+    let by = busy.holders.iter().map(|holder| holder.claim).collect::<Vec<_>>();
+    ensure!(by == [held.id], "it is busy with {by:?}, not {:?}", held.id);
+    ensure!(same.token == before.token, "asked again, its token is {:?}, not {:?}", same.token, before.token);
+    ensure!(first.valid_until > now(), "it is over already");
+    ensure!(one.claim_each(&[]).await.is_empty(), "nothing was asked");
+    for claim in [&free[0], &free[1], &free[2], &again] {
+        ensure!(two.holders(&claim.resource).await? == [claim.id], "{:?} is not held", claim.resource);
+        one.release(claim).await?;
+    }
+    two.release(&held).await?;
+    one.turn(&waits).await?;
+    one.release(&waits).await?;
+    two.nothing_left().await
+}
+
+async fn asked_together_one_fails_alone(context: Context) -> Result<()> {
+    let session = context.connect().await?;
+    let three = |resource| Arc::new(context.claim(&name(resource), Mode::Slot { of: 3 }));
+    let first = three("a");
+    session.take(&first).await?;
+    let other = Arc::new(context.claim(&name("a"), Mode::Slot { of: 5 }));
+    let asked = [three("b"), other, three("c"), three("d")];
+    let kinds: Vec<_> = session
+        .claim_each(&asked)
+        .await
+        .iter()
+        .map(|answer| match answer {
+            Ok(Claimed::Granted(_)) => Ok(()),
+            Ok(other) => Err(format!("{other:?}")),
+            Err(error) => Err(format!("{:?}", error.kind())),
+        })
+        .collect();
+    let conflict = format!("{:?}", ErrorKind::Conflict);
+    ensure!(kinds == [Ok(()), Err(conflict), Ok(()), Ok(())], "the answers are {kinds:?}");
     Ok(())
 }

@@ -62,7 +62,8 @@ async fn they_rise_across_hand_overs(context: Context) -> Result<()> {
         two.queue(claim).await?;
     }
     for at in 1..line.len() {
-        one.give_back(&line[at - 1]).await?;
+        let asker = if at == 1 { &one } else { &two };
+        context.giver(asker, &one).give_back(&line[at - 1]).await?;
         let token = two.turn(&line[at]).await?.token;
         ensure!(token > last, "token {token} came after {last}");
         last = token;
@@ -93,7 +94,8 @@ async fn they_rise_across_modes(context: Context) -> Result<()> {
         two.queue(claim).await?;
     }
     for at in 1..line.len() {
-        one.give_back(&line[at - 1]).await?;
+        let asker = if at == 1 { &one } else { &two };
+        context.giver(asker, &one).give_back(&line[at - 1]).await?;
         let token = two.turn(&line[at]).await?.token;
         ensure!(token > last, "{} got {token} after {last}", line[at].mode);
         last = token;

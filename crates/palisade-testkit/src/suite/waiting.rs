@@ -91,7 +91,8 @@ async fn a_grant_is_checked_before_it_is_said(context: Context) -> Result<()> {
         for wait in &mut waits[at..] {
             ensure!(futures::poll!(wait.as_mut()).is_pending(), "granted while number {at} holds");
         }
-        one.give_back(&line[at]).await?;
+        let asker = if at == 0 { &one } else { &two };
+        context.giver(asker, &one).give_back(&line[at]).await?;
         let grant = waits[at].as_mut().await?;
         let view = one.view(&line[0].resource).await?;
         ensure!(view.holders.len() == 1, "{} hold at once", view.holders.len());

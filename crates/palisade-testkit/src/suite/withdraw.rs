@@ -99,7 +99,8 @@ async fn the_next_is_told_at_once(context: Context) -> Result<()> {
     for at in 0..3 {
         let mut turn = Box::pin(two.turn(&line[at + 1]));
         ensure!(futures::poll!(turn.as_mut()).is_pending(), "two hold at once");
-        one.give_back(&line[at]).await?;
+        let asker = if at == 0 { &one } else { &two };
+        context.giver(asker, &one).give_back(&line[at]).await?;
         turn.await?;
     }
     Ok(())

@@ -28,11 +28,12 @@ pub(super) async fn last_words(
         for key in workload.registers() {
             let op = at.teller.call(&key, Call::Read);
             let register = at.registers.register(&key)?;
-            let entry = register.read().await.context("a last read failed")?;
+            let entry = at_last(async || register.read().await).await.context("a last read failed")?;
             let value = entry.value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             at.teller.answer(op, Answer::Value { value, version: Some(entry.version.get()) });
             // The engine may be the user's own. Version and fence stay, as the contract has it.
-            register.delete(Condition::always()).await.context("a register could not be deleted")?;
+            let deleted = at_last(async || register.delete(Condition::always()).await).await;
+            deleted.context("a register could not be deleted")?;
         }
     }
     Ok(violations)
@@ -42,7 +43,8 @@ pub(super) async fn last_words(
 pub(super) async fn leaks(client: &Client, bound: Duration) -> Result<Vec<Violation>> {
     let end = tokio::time::Instant::now() + bound;
     loop {
-        let left = client.list("").await.context("the engine could not be asked what is left")?;
+        let left = at_last(async || client.list("").await).await;
+        let left = left.context("the engine could not be asked what is left")?;
         if left.is_empty() {
             return Ok(Vec::new());
         }
@@ -57,6 +59,20 @@ pub(super) async fn leaks(client: &Client, bound: Duration) -> Result<Vec<Violat
                 .collect());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Asks again while the engine is just slow: a run is not lost because its last question came late.
+async fn at_last<T>(ask: impl AsyncFn() -> palisade::Result<T>) -> palisade::Result<T> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let end = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(error) if error.is_transient() && tokio::time::Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answer => return answer,
+        }
     }
 }
 

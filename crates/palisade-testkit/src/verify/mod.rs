@@ -102,7 +102,8 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
     let history = run.recorder.finish()?;
     let fifo = run.station.client.profile().fairness == Fairness::Fifo;
     let engine = run.target.name();
-    let outcome = Outcome::judge(settings, engine, &run.faults, history, violations, (ran, fifo));
+    let bound = settings.progress_bound(&*run.target);
+    let outcome = Outcome::judge(settings, engine, &run.faults, history, violations, (ran, bound, fifo));
     if let Some(folder) = &settings.report {
         outcome.write(folder)?;
     }
@@ -159,7 +160,7 @@ impl Run<'_> {
 
         let start = Instant::now();
         let end = start + settings.duration;
-        let bound = settings.progress_bound();
+        let bound = settings.progress_bound(&*self.target);
         let ttl = settings.common_ttl();
         let calm = bound + ttl / 2;
         let mut nemesis =
@@ -221,7 +222,7 @@ impl Run<'_> {
     /// Takes everything once more, reads everything, and looks what is left.
     async fn close(&self, problems: Vec<String>) -> Result<Vec<crate::check::Violation>> {
         let settings = self.settings;
-        let bound = settings.progress_bound();
+        let bound = settings.progress_bound(&*self.target);
         let mut violations: Vec<_> =
             problems.into_iter().map(|problem| closing::violation("workers", "", problem)).collect();
         let at = &self.station;

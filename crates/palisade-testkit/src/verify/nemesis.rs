@@ -47,6 +47,8 @@ enum Struck {
     Line { worker: usize, server: usize },
     /// A server, stopped.
     Stopped(usize),
+    /// A server, cut off from the others.
+    CutOff(usize),
     /// A server, killed.
     Killed { server: usize, wiped: bool },
     /// The clock of a server, shifted.
@@ -118,7 +120,7 @@ impl Nemesis {
         let worker = self.chance.below(crew.len() as u32) as usize;
         let busy = self.active.iter().any(|active| match active.what {
             Struck::Worker(other) | Struck::Line { worker: other, .. } => other == worker,
-            Struck::Stopped(_) | Struck::Killed { .. } | Struck::Clock(_) => false,
+            Struck::Stopped(_) | Struck::CutOff(_) | Struck::Killed { .. } | Struck::Clock(_) => false,
         });
         (!busy).then_some(worker)
     }
@@ -165,18 +167,24 @@ impl Nemesis {
         crew.weather(worker, server, weather);
     }
 
-    /// Stops a server for a while; kills it, or wipes it, if the engine survives that.
+    /// Stops a server for a while, or cuts it off from the others; kills it, or wipes it, if the engine survives that.
     async fn restart(&mut self) -> Result<()> {
         let target = Arc::clone(&self.target);
         let Some(server) = self.server() else { return Ok(()) };
         let found = &target.servers()[server];
-        let (done, struck) = match (self.chance.below(3), target.survives()) {
+        let ways = if found.can_be_cut_off() { 4 } else { 3 };
+        let (done, struck) = match (self.chance.below(ways), target.survives()) {
+            (3, _) => ("cut off from the others", Struck::CutOff(server)),
             (0, _) | (_, Survives::Stop) => ("stopped", Struck::Stopped(server)),
             (1, _) | (_, Survives::Kill) => ("killed", Struck::Killed { server, wiped: false }),
             (_, Survives::Wipe) => ("wiped", Struck::Killed { server, wiped: true }),
         };
         self.strike_for_a_while(FaultKind::Restart, format!("{} {done}", found.name()), None, struck);
-        if matches!(struck, Struck::Stopped(_)) { found.stop().await } else { found.kill().await }
+        match struck {
+            Struck::Stopped(_) => found.stop().await,
+            Struck::CutOff(_) => found.cut_off().await,
+            _ => found.kill().await,
+        }
     }
 
     /// Shifts the clock of a server by up to some minutes, as Jepsen does.
@@ -236,12 +244,15 @@ impl Nemesis {
                 Struck::Worker(worker) => crew.signal(worker, Signal::CONT)?,
                 Struck::Line { worker, server } => crew.weather(worker, server, Weather::Clear),
                 Struck::Stopped(server) => self.target.servers()[server].go_on().await?,
+                Struck::CutOff(server) => self.target.servers()[server].rejoin().await?,
                 Struck::Killed { server, wiped } => self.target.servers()[server].start(wiped).await?,
                 Struck::Clock(server) => self.target.servers()[server].shift_clock(0).await?,
             }
             match active.what {
                 Struck::Worker(_) | Struck::Line { .. } => {}
-                Struck::Stopped(server) | Struck::Killed { server, wiped: false } => {
+                Struck::Stopped(server)
+                | Struck::CutOff(server)
+                | Struck::Killed { server, wiped: false } => {
                     self.outage.heal(server, Instant::now());
                 }
                 // What it had granted is gone, or ended early, and who was granted it does not know.

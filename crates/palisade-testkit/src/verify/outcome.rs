@@ -45,10 +45,10 @@ impl Outcome {
         faults: &[FaultKind],
         history: History,
         violations: Vec<Violation>,
-        (ran, fifo): (Duration, bool),
+        (ran, progress, fifo): (Duration, Duration, bool),
     ) -> Self {
         let linear = Budget { time: Self::BUDGET, ..Budget::default() };
-        let bounds = Bounds { progress: settings.progress_bound(), fifo, linear };
+        let bounds = Bounds { progress, fifo, linear };
         let mut findings = check::all(&history, &bounds);
         // What was wrong with the run itself explains the rest.
         findings.violations.splice(0..0, violations);

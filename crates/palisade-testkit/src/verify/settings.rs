@@ -7,6 +7,7 @@ use palisade_core::Modes;
 use super::workload::Workload;
 use crate::HelperProgram;
 use crate::history::FaultKind;
+use crate::launch::Target;
 use crate::misuse::misuse;
 
 /// What to verify, and how.
@@ -98,8 +99,10 @@ impl Settings {
     }
 
     /// Within which a resource that somebody waits for, and nobody holds, must be granted when
-    /// nothing is in the way: what a crash may cost, and a second for a busy machine.
-    pub(super) fn progress_bound(&self) -> Duration {
-        self.longest_ttl() + Duration::from_secs(1)
+    /// nothing is in the way: what a crash may cost, with what the engine itself is late by, and a second for a
+    /// busy machine.
+    pub(super) fn progress_bound(&self, target: &dyn Target) -> Duration {
+        let ttl = self.longest_ttl();
+        ttl + target.lateness(ttl) + Duration::from_secs(1)
     }
 }

@@ -144,7 +144,9 @@ impl Client {
                     if !error.is_transient() || once {
                         return Err(error);
                     }
-                    self.pause(&mut backoff, limit, error).await?;
+                    if !self.pause(&mut backoff, limit, error).await? {
+                        return Ok(Asked::OutOfTime);
+                    }
                 }
             }
         }
@@ -169,7 +171,9 @@ impl Client {
                     // The place stands for as long as renewals reach the engine, or one TTL more.
                     let stands_until = self.keeper().deadline(claim.id).unwrap_or(self.clock().now());
                     let mut backoff = Backoff::new(stands_until);
-                    self.pause(&mut backoff, limit, error).await?;
+                    if !self.pause(&mut backoff, limit, error).await? {
+                        return Ok(Asked::OutOfTime);
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -201,12 +205,15 @@ impl Client {
         let limit = self.clock().now() + Self::LEAVE_WITHIN;
         match self.before(limit, pending.withdraw()).await {
             Some(Ok(_)) => Ok(None),
+            Some(Err(error)) if error.is_transient() => Err(self.unanswered().because(error)),
             Some(Err(error)) => Err(error),
-            None => {
-                let message = "not obtained in time, and the engine does not answer";
-                Err(Error::new(ErrorKind::Timeout, message).with_unknown_effect())
-            }
+            None => Err(self.unanswered()),
         }
+    }
+
+    fn unanswered(&self) -> Error {
+        let message = "not obtained in time, and the engine does not answer";
+        Error::new(ErrorKind::Timeout, message).with_unknown_effect().on_engine(self.profile().engine)
     }
 
     /// A task that waits for what it holds itself would wait for ever.
@@ -244,14 +251,14 @@ impl Client {
         again < limit
     }
 
-    async fn pause(&self, backoff: &mut Backoff, limit: BootInstant, error: Error) -> Result<()> {
-        let now = self.clock().now();
-        let until = now + backoff.next(self.chance());
-        if until >= backoff.give_up.min(limit) {
+    /// Waits before the next try; `false` if the limit comes first.
+    async fn pause(&self, backoff: &mut Backoff, limit: BootInstant, error: Error) -> Result<bool> {
+        let again = self.clock().now() + backoff.next(self.chance());
+        if again >= backoff.give_up {
             return Err(error);
         }
-        self.clock().sleep_until(until).await;
-        Ok(())
+        self.clock().sleep_until(again.min(limit)).await;
+        Ok(again < limit)
     }
 }
 

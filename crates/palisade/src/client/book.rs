@@ -281,6 +281,8 @@ impl Book {
             Renewed::Valid { .. } if entry.deadline <= now => None,
             Renewed::Valid { until } => {
                 let deadline = until.saturating_sub(margin);
+                // It stands, and that is all that could be found out.
+                let in_vain = deadline <= entry.deadline;
                 if entry.hold.as_ref().is_some_and(|hold| !hold.raise_deadline(deadline)) {
                     let claim = Arc::clone(&entry.claim);
                     let hold = self.forget(claim.id)?;
@@ -298,6 +300,8 @@ impl Book {
                     entry.renewing &= entry.sent > entry.renewed;
                     entry.renew_at = if entry.renewing {
                         entry.retry_at()
+                    } else if in_vain {
+                        entry.try_soon(sent, now)
                     } else {
                         entry.renewed + renewal_interval(entry.claim.ttl)
                     };
@@ -325,9 +329,7 @@ impl Book {
             if let Some(hold) = &entry.hold {
                 hold.set_trouble(Some(Arc::clone(trouble)));
             }
-            // At once where the try itself took long, so that there is room for one more.
-            let ttl = entry.claim.ttl.as_duration();
-            entry.renew_at = (sent + ttl / 4).clamp(now, now + ttl / 12);
+            entry.renew_at = entry.try_soon(sent, now);
             entry.renewing = false;
             entry.unreachable = true;
         });
@@ -358,6 +360,12 @@ impl Entry {
     fn retry_at(&self) -> BootInstant {
         let ttl = self.claim.ttl.as_duration();
         (self.sent + ttl / 4).max(self.deadline.saturating_sub(ttl * 7 / 12))
+    }
+
+    /// When to try again after a renewal in vain: at once where the try itself took long, so that there is room for one more.
+    fn try_soon(&self, sent: BootInstant, now: BootInstant) -> BootInstant {
+        let ttl = self.claim.ttl.as_duration();
+        (sent + ttl / 4).clamp(now, now + ttl / 12)
     }
 
     fn lost_at(&self, now: BootInstant, paused: bool) -> Option<LostReason> {

@@ -40,7 +40,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The namespace: one never sees another. The URL's own comes first.
+    /// The namespace: one never sees another. An error on connecting if the URL names another one.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());

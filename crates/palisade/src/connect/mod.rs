@@ -1,7 +1,19 @@
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redlock")]
 mod redlock;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sql_mode;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod sql_tls;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,9 +33,14 @@ use crate::url::{EngineUrl, invalid};
 /// | `file:/absolute/folder`, `file:relative` | embedded: all processes of this host, no server |
 /// | `memory:`, `memory:shared-name` | memory: this process |
 /// | `redis://host`, `rediss://…`, `redis+sentinel://a,b,c/service`, `redis+cluster://a,b` | Redis (feature `redis`) |
+/// | `etcd://host`, `etcd://a,b,c`, `etcds://…` | etcd (feature `etcd`) |
+/// | `zk://host`, `zk://a,b,c/chroot`, `zks://…` | ZooKeeper (feature `zookeeper`) |
+/// | `postgres://user@host/database` | PostgreSQL (feature `postgres`) |
+/// | `mysql://user@host/database`, `mariadb://…` | MySQL, MariaDB (feature `mysql`) |
 /// | `redlock:redis://a,redis://b,redis://c` | a quorum over any engines (feature `redlock`) |
 ///
 /// Every URL takes the options `namespace`, `ttl` and `call-timeout`: `file:/x?namespace=jobs&ttl=5s`.
+/// A namespace that contradicts [`ClientBuilder::namespace`] is an error.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a URL that is none, listing the engines there are;
@@ -89,6 +106,19 @@ pub fn engines() -> Vec<EngineInfo> {
         .collect()
 }
 
+/// The statements that make the schema called `name` in a PostgreSQL database, for whoever runs them with the rights to.
+#[cfg(feature = "postgres")]
+pub fn postgres_schema(name: &str) -> String {
+    palisade_sql::schema(name)
+}
+
+/// The statements that make the schema in the current database of a MySQL or MariaDB server, for whoever runs them with
+/// the rights to, in the programs `mysql` or `mariadb`.
+#[cfg(feature = "mysql")]
+pub fn mysql_schema() -> String {
+    palisade_sql::mysql_schema()
+}
+
 /// What the options common to all engines came to.
 pub(crate) struct Opened {
     pub(crate) engine: Arc<dyn Engine>,
@@ -96,7 +126,7 @@ pub(crate) struct Opened {
     pub(crate) call_timeout: Option<Duration>,
 }
 
-/// Opens the engine that `url` names. `namespace` is used unless the URL has one.
+/// Opens the engine that `url` names, in `namespace` or the URL's own.
 pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
     let mut url = EngineUrl::parse(url).map_err(|error| with_engines(&error))?;
     let row = row(&url.scheme)?;
@@ -109,12 +139,26 @@ pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
     };
     let ttl = url.take_duration("ttl")?;
     let call_timeout = url.take_duration("call-timeout")?;
-    let namespace = url.take("namespace").or_else(|| namespace.map(str::to_owned)).unwrap_or_default();
+    let namespace = the_namespace(&mut url, namespace)?;
+    let engine = (opener.open)(&mut url, &namespace, call_timeout).await?;
+    Ok(Opened { engine, ttl, call_timeout })
+}
+
+/// The namespace that the URL names, or `asked`, where an empty one is none. Two that differ are an error:
+/// whichever were taken, somebody would hold locks that those who should be kept out do not see.
+fn the_namespace(url: &mut EngineUrl, asked: Option<&str>) -> Result<String> {
+    let named = url.take("namespace").unwrap_or_default();
+    let asked = asked.unwrap_or_default();
+    if !named.is_empty() && !asked.is_empty() && named != asked {
+        return Err(invalid(format!(
+            "the URL names namespace {named:?}, but {asked:?} was asked for (--namespace, PALISADE_NAMESPACE or the builder); name one of them"
+        )));
+    }
+    let namespace = if named.is_empty() { asked.to_owned() } else { named };
     if !namespace.is_empty() {
         Name::new(&namespace).map_err(|problem| invalid(format!("bad namespace: {problem}")))?;
     }
-    let engine = (opener.open)(&mut url, &namespace, call_timeout).await?;
-    Ok(Opened { engine, ttl, call_timeout })
+    Ok(namespace)
 }
 
 /// The engine whose URLs begin with `scheme`.
@@ -181,6 +225,58 @@ const ROWS: &[Row] = &[
         opener: None,
     },
     Row {
+        name: "etcd",
+        schemes: &["etcd", "etcds"],
+        example: "etcd://host:2379",
+        feature: Some("etcd"),
+        #[cfg(feature = "etcd")]
+        opener: Some(Opener {
+            profile: palisade_etcd::profile,
+            open: |url, namespace, limit| etcd::open(url, namespace, limit).boxed(),
+        }),
+        #[cfg(not(feature = "etcd"))]
+        opener: None,
+    },
+    Row {
+        name: "zookeeper",
+        schemes: &["zk", "zks"],
+        example: "zk://host:2181",
+        feature: Some("zookeeper"),
+        #[cfg(feature = "zookeeper")]
+        opener: Some(Opener {
+            profile: palisade_zookeeper::profile,
+            open: |url, namespace, limit| zookeeper::open(url, namespace, limit).boxed(),
+        }),
+        #[cfg(not(feature = "zookeeper"))]
+        opener: None,
+    },
+    Row {
+        name: "postgres",
+        schemes: &["postgres", "postgresql"],
+        example: "postgres://user@host:5432/database",
+        feature: Some("postgres"),
+        #[cfg(feature = "postgres")]
+        opener: Some(Opener {
+            profile: palisade_sql::profile,
+            open: |url, namespace, limit| postgres::open(url, namespace, limit).boxed(),
+        }),
+        #[cfg(not(feature = "postgres"))]
+        opener: None,
+    },
+    Row {
+        name: "mysql",
+        schemes: &["mysql", "mariadb"],
+        example: "mysql://user@host:3306/database",
+        feature: Some("mysql"),
+        #[cfg(feature = "mysql")]
+        opener: Some(Opener {
+            profile: palisade_sql::mysql_profile,
+            open: |url, namespace, limit| mysql::open(url, namespace, limit).boxed(),
+        }),
+        #[cfg(not(feature = "mysql"))]
+        opener: None,
+    },
+    Row {
         name: "redlock",
         schemes: &["redlock"],
         example: "redlock:redis://a,redis://b,redis://c",
@@ -198,8 +294,27 @@ const ROWS: &[Row] = &[
 /// The options every URL takes.
 const COMMON: &str = "namespace, ttl, call-timeout";
 
+/// The files with whom to trust, and who we are: CA, certificate and key. They are for `scheme` alone.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+fn tls_files(url: &mut EngineUrl, encrypted: bool, scheme: &str) -> Result<[Option<PathBuf>; 3]> {
+    let mut files = [None, None, None];
+    for (file, option) in files.iter_mut().zip(["tls-ca", "tls-cert", "tls-key"]) {
+        *file = url.take(option).map(PathBuf::from);
+        if file.is_some() && !encrypted {
+            return Err(invalid(format!("option {option} needs an encrypted connection: write {scheme}:")));
+        }
+    }
+    Ok(files)
+}
+
 /// A secret that the URL does not hold, but says where to find.
-#[cfg(feature = "redis")]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
 fn secret(url: &mut EngineUrl, name: &str) -> Result<Option<String>> {
     if let Some(variable) = url.take(&format!("{name}-env")) {
         let value = std::env::var(&variable);
@@ -290,6 +405,28 @@ mod tests {
         assert!(problem("memory:?nonsense=1").contains("\"nonsense\""));
         assert!(problem("memory:?ttl=fast").contains("ttl"));
         assert!(problem("memory:?namespace=a%0Ab").contains("namespace"));
+    }
+
+    #[test]
+    fn two_namespaces_contradict_each_other() {
+        let open = |url: &str, asked| open(url, asked).now_or_never().expect("no wait").map(drop);
+        let message = open("memory:?namespace=jobs", Some("shop")).unwrap_err().to_string();
+        assert!(message.contains("\"jobs\"") && message.contains("\"shop\""), "{message}");
+        for (url, asked) in [
+            ("memory:?namespace=jobs", Some("jobs")),
+            ("memory:?namespace=jobs", Some("")),
+            ("memory:?namespace=", Some("jobs")),
+            ("memory:?namespace=jobs", None),
+        ] {
+            open(url, asked).unwrap_or_else(|error| panic!("{url} {asked:?}: {error}"));
+        }
+    }
+
+    #[cfg(feature = "redlock")]
+    #[test]
+    fn a_node_is_in_the_namespace_of_its_quorum() {
+        let message = problem("redlock:memory:a%3Fnamespace=x,memory:b,memory:c?namespace=y");
+        assert!(message.contains("\"x\"") && message.contains("\"y\""), "{message}");
     }
 
     #[cfg(feature = "embedded")]

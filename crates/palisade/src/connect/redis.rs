@@ -1,11 +1,10 @@
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::{Engine, Result};
 use palisade_redis::{Dialect, KeyPattern, Login, RedisConfig, RedisEngine};
 
-use super::{COMMON, secret};
+use super::{COMMON, secret, tls_files};
 use crate::url::{EngineUrl, invalid};
 
 const OPTIONS: &str = "key, dialect, source, connect-timeout, password-env, password-file, sentinel-user, \
@@ -40,21 +39,9 @@ fn config(url: &mut EngineUrl, namespace: &str, call_timeout: Option<Duration>) 
         config.login.password = Some(password);
     }
     config.sentinel_login = Login::new(url.take("sentinel-user"), secret(url, "sentinel-password")?);
-    tls(url, &mut config)?;
-    Ok(config)
-}
-
-fn tls(url: &mut EngineUrl, config: &mut RedisConfig) -> Result<()> {
-    for option in ["tls-ca", "tls-cert", "tls-key"] {
-        let Some(path) = url.take(option).map(PathBuf::from) else { continue };
-        let Some(tls) = &mut config.tls else {
-            return Err(invalid(format!("option {option} needs an encrypted connection: write rediss:")));
-        };
-        match option {
-            "tls-ca" => tls.ca = Some(path),
-            "tls-cert" => tls.cert = Some(path),
-            _ => tls.key = Some(path),
-        }
+    let [ca, cert, key] = tls_files(url, config.tls.is_some(), "rediss")?;
+    if let Some(tls) = &mut config.tls {
+        (tls.ca, tls.cert, tls.key) = (ca, cert, key);
     }
-    Ok(())
+    Ok(config)
 }

@@ -29,7 +29,8 @@ fn own_marks(node: &str) -> String {
 
 /// One node, opened by its own URL. A URL that is none is an error now, not at the first vote.
 fn node_at(url: &str, namespace: &str) -> Result<Node> {
-    let parsed = EngineUrl::parse(url)?;
+    let mut parsed = EngineUrl::parse(url)?;
+    super::the_namespace(&mut parsed, Some(namespace))?;
     if parsed.scheme == "redlock" {
         return Err(invalid("a node of a redlock: URL is an engine of its own, not another redlock"));
     }

@@ -48,6 +48,13 @@ macro_rules! guard_type {
                 &self.0
             }
         }
+
+        /// So that whoever checks tokens takes the guard itself.
+        impl From<&$name> for palisade_core::FencingToken {
+            fn from(guard: &$name) -> Self {
+                guard.fencing_token()
+            }
+        }
     };
 }
 pub(crate) use guard_type;

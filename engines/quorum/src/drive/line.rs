@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use palisade_core::{BootInstant, Effect, ErrorKind, Place};
 
-use super::Driver;
+use super::{Driver, Settling};
 use crate::ballot::{Phase, Standing};
 use crate::core::Core;
-use crate::error::Failure;
+use crate::error::{Failure, listed, too_few};
 use crate::merge::busy;
 
 impl Driver {
@@ -27,7 +27,18 @@ impl Driver {
             self.ballot.tell(verdict);
         }
         // Answers that are still under way may be grants: they are given back as they come.
-        self.steps.is_empty()
+        self.is_idle()
+    }
+
+    /// Which nodes did not answer as they should, and what came instead.
+    fn troubles(&self) -> impl Iterator<Item = (String, Failure)> + '_ {
+        let notes = self.notes.iter().zip(&self.core.voters);
+        notes.filter_map(|(note, voter)| Some((voter.node.name.clone(), note.trouble.clone()?)))
+    }
+
+    fn too_few(&self) -> Failure {
+        let troubles: Vec<_> = self.troubles().collect();
+        too_few(self.notes.len() - troubles.len(), self.notes.len(), &troubles)
     }
 
     fn verdict(&self) -> Phase {
@@ -55,7 +66,8 @@ impl Driver {
             })
             .collect();
         let message = if forgetful.is_empty() {
-            "the nodes' tokens could not be brought together".to_owned()
+            let troubles: Vec<_> = self.troubles().collect();
+            format!("the nodes' tokens could not be brought together{}", listed(&troubles))
         } else {
             let list = forgetful.join(", ");
             format!("nodes that may have forgotten what they had granted do not vote: {list}")
@@ -143,6 +155,7 @@ impl Driver {
                 }
             }
             self.look_at = now + self.patience();
+            (self.began, self.settling) = (now, Settling::NotYet);
         }
         for node in 0..self.notes.len() {
             let standing = self.ballot.tally.lock().seats[node].standing.clone();
@@ -217,12 +230,24 @@ impl Driver {
         }
         self.look_at = BootInstant::FAR_FUTURE;
         self.reach_changed();
+        self.return_to_first_gate();
         if self.entered {
             if let Some(gate) = self.gate {
                 self.keep_only(gate);
             }
             self.yields += 1;
             self.look_at = now + self.patience();
+        }
+    }
+
+    /// Whoever was let in at a later gate, because an earlier node was late once, goes back to the first that answers.
+    /// Else as many as there are nodes may each keep one of them, and nobody ever has a majority. Who only waits there
+    /// is in nobody's way, and keeps its place.
+    fn return_to_first_gate(&mut self) {
+        let answers = |node: &usize| self.core.voters[*node].is_up() && self.notes[*node].trouble.is_none();
+        let first = (0..self.notes.len()).find(answers);
+        if self.entered && first.zip(self.gate).is_some_and(|(first, gate)| first < gate) {
+            (self.gate, self.entered) = (first, false);
         }
     }
 

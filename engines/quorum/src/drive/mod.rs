@@ -11,20 +11,23 @@
 //! the same nodes, two may think that they are first in line. Then whoever has no majority for a
 //! random, growing while gives back all votes but that of its gate.
 
+mod answers;
 mod line;
+mod round;
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
-use palisade_core::{
-    BootInstant, Busy, Claim, ClaimId, Claimed, Effect, ErrorKind, GoneReason, Grant, Result, Token, Waited,
-};
-use tokio::sync::OwnedMutexGuard;
+use palisade_core::{BootInstant, Busy, Claim, ClaimId, Claimed, GoneReason, Grant, Result, Token, Waited};
+use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use crate::ballot::{Ballot, Phase, Standing, honoured_until};
 use crate::core::Core;
-use crate::error::{Failure, too_few};
+use crate::error::Failure;
+use crate::limit::Limit;
 use crate::token::{Choice, choose};
 
 /// Whoever sends the claims of one ballot, until its fate is clear and every answer is in.
@@ -35,7 +38,12 @@ pub(crate) struct Driver {
     /// Claims and withdrawals under way.
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
     waits: FuturesUnordered<BoxFuture<'static, (usize, ClaimId, Result<Waited>)>>,
+    /// How many answers are yet to come of a round, and where they come if this goes its own way.
+    awaited: usize,
+    late: Option<mpsc::UnboundedReceiver<Step>>,
     notes: Vec<Note>,
+    /// The claim as a node was last asked for it.
+    asked: Option<Arc<Claim>>,
     gate: Option<usize>,
     /// The gate let us in, and the other nodes were asked.
     entered: bool,
@@ -46,6 +54,20 @@ pub(crate) struct Driver {
     /// How often votes were given back to let a rival win.
     yields: u32,
     look_at: BootInstant,
+    /// When the first node was asked.
+    began: BootInstant,
+    settling: Settling,
+}
+
+/// Whether a majority that agrees waits for the others.
+///
+/// Whoever is granted something and gives it back at once would overtake the claims that are still under way,
+/// which costs the nodes more than the claims do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settling {
+    NotYet,
+    Until(BootInstant),
+    Over,
 }
 
 /// What is known of one node in this round.
@@ -60,9 +82,17 @@ struct Note {
     trouble: Option<Failure>,
 }
 
-enum Step {
+/// The outcome of something that was under way.
+#[derive(Debug)]
+pub(crate) enum Step {
     Claimed { node: usize, asked: BootInstant, answer: Result<Claimed> },
     Left { node: usize, claim: Arc<Claim>, done: bool },
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("ballot", &self.ballot.claim.id).finish_non_exhaustive()
+    }
 }
 
 impl Driver {
@@ -77,63 +107,139 @@ impl Driver {
             _driving: driving,
             steps: FuturesUnordered::new(),
             waits: FuturesUnordered::new(),
+            awaited: 0,
+            late: None,
             notes,
+            asked: None,
             gate: None,
             entered: false,
             refused: false,
             rounds: 0,
             yields: 0,
             look_at: BootInstant::FAR_FUTURE,
+            began: core.clock.now(),
+            settling: Settling::NotYet,
         }
     }
 
     pub(crate) async fn run(mut self) {
-        self.start();
+        let now = self.core.clock.now();
+        let limit = self.core.limit();
+        for (node, claim) in self.start(now) {
+            self.send(limit.clone(), node, claim, now);
+        }
+        self.go_on().await;
+    }
+
+    pub(crate) async fn go_on(mut self) {
+        let core = Arc::clone(&self.core);
+        let mut timer: Option<(BootInstant, BoxFuture<'static, ()>)> = None;
         while !self.decide() {
-            let core = Arc::clone(&self.core);
-            let look = core.clock.sleep_until(self.look_at);
-            let look: OptionFuture<_> = (self.look_at != BootInstant::FAR_FUTURE).then_some(look).into();
+            let wake_at = self.wake_at();
+            if timer.as_ref().is_none_or(|(at, _)| *at != wake_at) {
+                let armed = wake_at != BootInstant::FAR_FUTURE;
+                timer = armed.then(|| (wake_at, core.clock.sleep_until(wake_at)));
+            }
+            let wake: OptionFuture<_> = timer.as_mut().map(|(_, timer)| timer).into();
             tokio::select! {
                 biased;
                 Some(step) = self.steps.next(), if !self.steps.is_empty() => self.take(step),
+                Some(step) = round::next(&mut self.late), if self.awaited > 0 => self.take_awaited(step),
                 Some((node, id, answer)) = self.waits.next(), if !self.waits.is_empty() => {
                     self.woken(node, id, answer);
                 }
-                Some(()) = look => self.look(),
+                Some(()) = wake => {
+                    timer = None;
+                    self.wake();
+                }
                 () = core.reach.notified(), if !self.waits.is_empty() => self.reach_changed(),
                 else => break,
             }
         }
-        self.clean_up();
+        self.end();
     }
 
-    /// Asks every node at once: the gate with a place in line, the others without.
-    fn start(&mut self) {
-        let now = self.core.clock.now();
-        let floor = self.floor();
+    /// When to look again, whatever comes before.
+    pub(crate) fn wake_at(&self) -> BootInstant {
+        match self.settling {
+            Settling::Until(end) => end.min(self.look_at),
+            Settling::NotYet | Settling::Over => self.look_at,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.steps.is_empty() && self.awaited == 0
+    }
+
+    pub(crate) fn wake(&mut self) {
+        // Whoever agrees gives nothing back: it has waited long enough.
+        if matches!(self.settling, Settling::Until(_)) {
+            self.settling = Settling::Over;
+        } else {
+            self.look();
+        }
+    }
+
+    /// Whether to wait for those who mostly answer soon: as long again as the majority took, at most.
+    fn settles(&mut self, now: BootInstant) -> bool {
+        const SHORTEST: Duration = Duration::from_millis(1);
+        let asked = |driver: &Self, node: usize| driver.notes[node].asking;
+        let late: Vec<usize> = (0..self.notes.len()).filter(|node| asked(self, *node)).collect();
+        if !late.iter().any(|node| self.core.voters[*node].is_prompt()) {
+            return false;
+        }
+        if self.settling == Settling::NotYet {
+            self.settling = Settling::Until(now + now.saturating_since(self.began).max(SHORTEST));
+        }
+        if self.settling == Settling::Over {
+            for node in late {
+                self.core.voters[node].set_prompt(false);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// What to ask of every node at once: of the gate a place in line, of the others none.
+    fn start(&mut self, now: BootInstant) -> Vec<(usize, Arc<Claim>)> {
+        self.began = now;
+        let floor = self.not_below(self.core.hints.next());
         self.gate = (0..self.core.nodes()).find(|node| self.core.voters[*node].is_up());
+        let mut asks = Vec::with_capacity(self.core.nodes());
         for node in 0..self.core.nodes() {
             let wait = self.ballot.claim.will_wait && self.gate == Some(node);
             let known = self.ballot.tally.lock().seats[node].standing.clone();
             if !matches!(known, Standing::Held(_) | Standing::Queued { .. }) {
-                self.ask(node, wait, floor, now);
+                asks.extend(self.prepare(node, wait, floor).map(|claim| (node, claim)));
             }
         }
+        asks
     }
 
-    /// The floor that makes nodes vote the next hint, and not below what the caller asked for.
+    /// The floor that makes nodes vote the next hint, where rivals count too.
     fn floor(&self) -> Option<Token> {
-        let hint = Token::new(self.core.hints.next().saturating_sub(1));
-        hint.max(self.ballot.claim.token_floor)
+        self.not_below(self.core.hints.ahead())
+    }
+
+    /// The floor that makes nodes vote a hint, and not below what the caller asked for.
+    fn not_below(&self, hint: u64) -> Option<Token> {
+        Token::new(hint.saturating_sub(1)).max(self.ballot.claim.token_floor)
     }
 
     fn ask(&mut self, node: usize, wait: bool, floor: Option<Token>, asked: BootInstant) {
+        if let Some(claim) = self.prepare(node, wait, floor) {
+            self.send(self.core.limit(), node, claim, asked);
+        }
+    }
+
+    /// Notes that a node is about to be asked; for what. `None` if it cannot be.
+    fn prepare(&mut self, node: usize, wait: bool, floor: Option<Token>) -> Option<Arc<Claim>> {
         if self.notes[node].asking {
-            return;
+            return None;
         }
         if let Err(failure) = self.core.voters[node].engine() {
             self.notes[node].trouble = Some(failure);
-            return;
+            return None;
         }
         self.notes[node] = Note { asking: true, waiting: self.notes[node].waiting, ..Note::default() };
         let claim = {
@@ -143,14 +249,29 @@ impl Driver {
             if !seat.is_there() {
                 seat.standing = Standing::Doubtful;
             }
-            let claim = Arc::make_mut(&mut seat.claim);
-            claim.will_wait = wait;
-            claim.token_floor = floor;
+            let same = |claim: &Claim| claim.will_wait == wait && claim.token_floor == floor;
+            if !same(&seat.claim) {
+                let claim = match &self.asked {
+                    // Most nodes are asked the same.
+                    Some(asked) if asked.id == seat.claim.id && same(asked) => Arc::clone(asked),
+                    _ => {
+                        let mut claim = (*seat.claim).clone();
+                        (claim.will_wait, claim.token_floor) = (wait, floor);
+                        Arc::new(claim)
+                    }
+                };
+                seat.claim = claim;
+            }
+            self.asked = Some(Arc::clone(&seat.claim));
             Arc::clone(&seat.claim)
         };
+        Some(claim)
+    }
+
+    fn send(&mut self, limit: Limit, node: usize, claim: Arc<Claim>, asked: BootInstant) {
         let core = Arc::clone(&self.core);
         let step = async move {
-            let asking = core.ask(node, |engine| async move { engine.claim(&claim).await }.boxed());
+            let asking = core.ask(limit, node, |engine| async move { engine.claim(&claim).await }.boxed());
             let answer = asking.await;
             Step::Claimed { node, asked, answer }
         };
@@ -159,24 +280,22 @@ impl Driver {
 
     /// Gives back what a node granted, or may have; the claim has another id there from now on.
     fn give_back(&mut self, node: usize) {
-        let old = {
+        let (old, may_come_again) = {
             let mut tally = self.ballot.tally.lock();
-            let old = tally.seats[node].leave(self.ballot.claim.id);
-            if let Some(old) = &old {
-                tally.leaving.push((node, Arc::clone(old)));
-            }
-            old
+            let left = tally.seats[node].leave(self.ballot.claim.id);
+            tally.leaving.push((node, Arc::clone(&left.0)));
+            left
         };
-        let Some(old) = old else {
+        if !may_come_again {
             // Out of ids: whoever asked starts over with a claim of its own.
             self.ballot.tell(Phase::Gone(GoneReason::Unknown));
-            return;
-        };
+        }
         self.notes[node].asking = true;
         let core = Arc::clone(&self.core);
         let step = async move {
             let claims = [Arc::clone(&old)];
-            let asking = core.ask(node, |engine| async move { engine.withdraw(&claims).await }.boxed());
+            let asking =
+                core.ask(core.limit(), node, |engine| async move { engine.withdraw(&claims).await }.boxed());
             let done = asking.await.is_ok();
             Step::Left { node, claim: old, done }
         };
@@ -192,99 +311,14 @@ impl Driver {
         self.waits.push(async move { (node, claim.id, engine.wait(&claim).await) }.boxed());
     }
 
-    fn take(&mut self, step: Step) {
-        match step {
-            Step::Claimed { node, asked, answer } => {
-                self.notes[node].asking = false;
-                self.answered(node, asked, answer);
-            }
-            Step::Left { node, claim, done } => {
-                self.notes[node].asking = false;
-                if done {
-                    self.ballot.tally.lock().leaving.retain(|(_, left)| left.id != claim.id);
-                }
-            }
-        }
-    }
-
-    fn answered(&mut self, node: usize, asked: BootInstant, answer: Result<Claimed>) {
-        let latest = asked + self.ballot.claim.ttl.as_duration();
-        let mut tally = self.ballot.tally.lock();
-        let seat = &mut tally.seats[node];
-        match answer {
-            Ok(Claimed::Granted(grant)) => {
-                self.core.hints.see(grant.token);
-                (seat.standing, seat.asked) = (Standing::Held(grant.token), asked);
-                seat.until = grant.valid_until.min(latest);
-            }
-            Ok(Claimed::Queued(place)) => {
-                (seat.standing, seat.asked) = (Standing::Queued { ahead: place.ahead }, asked);
-                seat.until = place.valid_until.min(latest);
-            }
-            Ok(Claimed::Busy(busy)) => {
-                seat.standing = Standing::Absent;
-                self.notes[node].busy = Some(busy);
-            }
-            Err(error) => {
-                let fresh = self.notes[node].fresh;
-                if error.kind() == ErrorKind::Lost {
-                    // The node has buried this id.
-                    let _ = seat.leave(self.ballot.claim.id);
-                } else if error.effect() == Effect::None && fresh {
-                    seat.standing = Standing::Absent;
-                }
-                self.notes[node].trouble = Some(Failure::of(&error));
-            }
-        }
-    }
-
-    fn woken(&mut self, node: usize, id: ClaimId, answer: Result<Waited>) {
-        self.notes[node].waiting = false;
-        let mut tally = self.ballot.tally.lock();
-        let (until, ttl) = (tally.until, self.ballot.claim.ttl.as_duration());
-        let seat = &mut tally.seats[node];
-        if seat.claim.id != id {
-            return;
-        }
-        match answer {
-            Ok(Waited::Granted(grant)) => {
-                self.core.hints.see(grant.token);
-                let latest = self.core.clock.now() + ttl;
-                seat.standing = Standing::Held(grant.token);
-                seat.until = grant.valid_until.min(latest);
-            }
-            Ok(Waited::Gone(reason @ GoneReason::Evicted { .. })) => {
-                seat.standing = Standing::Gone(reason.clone());
-                drop(tally);
-                // An operator who ends a claim that waits means the whole of it.
-                self.ballot.tell(Phase::Gone(reason));
-            }
-            Ok(Waited::Gone(reason)) => {
-                // Whoever is renewed has most of its time left; the node lost it on its own.
-                let alive = until.saturating_since(self.core.clock.now()) > ttl / 3;
-                if alive && seat.leave(self.ballot.claim.id).is_some() {
-                    return;
-                }
-                drop(tally);
-                self.ballot.tell(Phase::Gone(reason));
-            }
-            Err(error) => {
-                seat.standing = Standing::Doubtful;
-                drop(tally);
-                self.core.heard(node, !error.is_transient());
-                self.notes[node].trouble = Some(Failure::of(&error));
-            }
-        }
-    }
-
     /// Says what can be said, and sends what must be sent next. Returns whether all is done.
-    fn decide(&mut self) -> bool {
+    pub(crate) fn decide(&mut self) -> bool {
         if self.ballot.is_gone() {
             return true;
         }
         let now = self.core.clock.now();
         if matches!(*self.ballot.phase.borrow(), Phase::Granted(_)) {
-            return self.steps.is_empty();
+            return self.is_idle();
         }
         let votes = self.core.votes(&self.ballot.tally.lock().seats, now);
         if !self.refused && votes.len() >= self.core.majority {
@@ -300,6 +334,11 @@ impl Driver {
         false
     }
 
+    /// How far above the greatest vote the next one is written back: further each time.
+    fn leap(&self) -> u64 {
+        if self.rounds == 0 { 0 } else { 256 << (2 * self.rounds) }
+    }
+
     /// Whether the answers still under way can bring a majority.
     fn may_win(&self, votes: usize) -> bool {
         let tally = self.ballot.tally.lock();
@@ -310,7 +349,9 @@ impl Driver {
 
     fn agree(&mut self, votes: &[(usize, Token, BootInstant)], now: BootInstant) -> bool {
         let tokens: Vec<Token> = votes.iter().map(|(_, token, _)| *token).collect();
-        let target = match choose(&tokens, self.core.majority) {
+        let greatest = match choose(&tokens, self.core.majority) {
+            // Votes that are being raised would be above what was handed out, and shown in its place.
+            Some(Choice::Agreed(_)) if self.writes_back(votes) || self.settles(now) => return false,
             Some(Choice::Agreed(token)) => {
                 let ends = votes.iter().map(|(_, _, until)| *until).collect();
                 let valid_until = honoured_until(ends, self.core.majority).unwrap_or(now);
@@ -321,11 +362,13 @@ impl Driver {
                 // A place in line elsewhere is kept; nobody needs to wait for it.
                 self.waits.clear();
                 self.look_at = BootInstant::FAR_FUTURE;
-                return self.steps.is_empty();
+                return self.is_idle();
             }
             Some(Choice::WriteBack(token)) => token,
             None => return false,
         };
+        // Where many count at once, nodes are ahead again by the time it is written to them: then further.
+        let target = Token::new(greatest.get() + self.leap()).unwrap_or(greatest);
         let below: Vec<usize> =
             votes.iter().filter(|(_, token, _)| *token < target).map(|(node, ..)| *node).collect();
         if below.iter().any(|node| self.notes[*node].asking) {
@@ -347,10 +390,15 @@ impl Driver {
         false
     }
 
+    /// Whether a vote is asked to be greater, and has not answered.
+    fn writes_back(&self, votes: &[(usize, Token, BootInstant)]) -> bool {
+        self.rounds > 0 && votes.iter().any(|(node, ..)| self.notes[*node].asking)
+    }
+
     /// Withdraws in the background what is in doubt, once nobody will ask for it any more.
-    fn clean_up(&mut self) {
+    pub(crate) fn end(self) {
         // A withdrawal does that itself, and says what it found.
-        if matches!(*self.ballot.phase.borrow(), Phase::Gone(GoneReason::Withdrawn)) {
+        if self.ballot.is_withdrawn() {
             return;
         }
         let granted = self.ballot.tally.lock().granted.is_some();
@@ -358,22 +406,12 @@ impl Driver {
         if !granted {
             for (node, seat) in self.ballot.tally.lock().seats.iter_mut().enumerate() {
                 if seat.is_there() {
-                    left.extend(seat.leave(self.ballot.claim.id).map(|old| (node, old)));
+                    left.push((node, seat.leave(self.ballot.claim.id).0));
                 }
             }
         }
         for (node, claim) in left {
             self.core.withdraw_later(node, vec![claim]);
         }
-    }
-
-    fn too_few(&self) -> Failure {
-        let troubles: Vec<_> = self
-            .notes
-            .iter()
-            .zip(&self.core.voters)
-            .filter_map(|(note, voter)| Some((voter.node.name.clone(), note.trouble.clone()?)))
-            .collect();
-        too_few(self.notes.len() - troubles.len(), self.notes.len(), &troubles)
     }
 }

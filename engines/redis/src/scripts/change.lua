@@ -1,14 +1,14 @@
 -- ARGV: id, 'v' with the new record's tail, or 'm' with the new mode and number of slots
-use(1)
+use(1, 1)
 purge()
-local id, owner = ARGV[1], key_owner()
-local alone = owner == id and holder(owner)
+local id, alone, owner = ARGV[1], holder()
+if owner ~= id then alone = nil end
 local record = alone or member(id)
 if not record then return { 'u', buried(id) or '' } end
 
 local function put()
   if alone then
-    redis.call('SET', R, id .. ' ' .. format(record), 'PX', math.max(1, redis.call('PTTL', K)))
+    key_change(id, format(record))
   else
     redis.call('HSET', S, id, format(record))
   end
@@ -24,7 +24,6 @@ if alone and mode == 's' then
   local ms = math.max(1, redis.call('PTTL', K))
   local since = record.since
   record.mode = 's'
-  redis.call('DEL', R)
   key_free()
   redis.call('ZADD', E, now + ms, id)
   let_in(id, record, '-', record.token, ms)

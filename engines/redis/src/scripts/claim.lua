@@ -1,29 +1,39 @@
--- ARGV: id; w(ait), n(o wait) or a(sk only), and the mode; TTL; record; a floor for the token, or how to
--- count without one
-use(1)
-local id, flag, ttl = ARGV[1], string.sub(ARGV[2], 1, 1), tonumber(ARGV[3])
-local asked = parse('0 - ' .. ARGV[4])
-local mode, of, floor = asked.mode, asked.of, asked.floor
+-- ARGV of each claim: id and a blank; w(ait), n(o wait) or a(sk only), the mode, and a floor for the token or
+-- a '+' if the clock must be asked; TTL; record from the slot on
+local id, flag, ttl, asked, mode, of, floor
 
 local function granted(token, slot, ms)
   return { 'g', token, slot, ms }
 end
 
 -- Where a claim stands in line, and when it should look again by itself.
-local function queued()
-  local rank, owner = redis.call('ZRANK', W, id), key_owner()
-  local foreign = owner and not is_marker(owner) and not holder(owner)
-  local look
-  if rank == 0 then
-    look = owner and redis.call('PTTL', K) or 0
-    local first = redis.call('ZRANGE', E, 0, 0, 'WITHSCORES')[2]
-    if first and (look < 0 or is_marker(owner)) then look = tonumber(first) - now end
-  else
-    local head = redis.call('ZRANGE', W, 0, 0)[1]
-    look = tonumber(redis.call('ZSCORE', E, head)) - now
+local function queued(rank, left)
+  rank = rank or redis.call('ZRANK', W, id)
+  left = left or tonumber(redis.call('ZSCORE', E, id)) - now
+  if rank > 0 then
+    local ends = redis.call('ZSCORE', E, redis.call('ZRANGE', W, 0, 0)[1])
+    return { 'q', rank, left, ends and tonumber(ends) - now or 0, 0 }
   end
-  local left = tonumber(redis.call('ZSCORE', E, id)) - now
-  return { 'q', rank, left, look, (foreign and rank == 0) and 1 or 0 }
+  local owner, ours = key_read()
+  local look = owner and redis.call('PTTL', K) or 0
+  local first = redis.call('ZRANGE', E, 0, 0, 'WITHSCORES')[2]
+  if first and (look < 0 or is_marker(owner)) then look = tonumber(first) - now end
+  local foreign = owner and not is_marker(owner) and not ours
+  return { 'q', 0, left, look, foreign and 1 or 0 }
+end
+
+-- Takes a place in line.
+local function enqueue()
+  redis.call('ZADD', W, redis.call('HINCRBY', S, 'n', 1), id)
+  redis.call('ZADD', E, now + ttl, id)
+  asked.since = tostring(now)
+  redis.call('HSET', S, id, format(asked))
+  if mode == 'p' then redis.call('HSET', S, 'of', of) end
+  local rank = redis.call('ZRANK', W, id)
+  -- Only the first may have come to an empty list, which has no TTL yet.
+  keep(ttl, rank == 0)
+  if rank == 0 then key_mark() end
+  return queued(rank, ttl)
 end
 
 -- A grant that asks for a greater token, because a quorum counted further.
@@ -35,17 +45,10 @@ end
 
 -- The answer for a claim that is here already.
 local function known()
-  local owner = key_owner()
+  local alone, owner = holder()
   if owner == id then
-    local record, ms = holder(owner), redis.call('PTTL', K)
-    if not record then
-      record = asked
-      record.token = next_token(floor)
-      redis.call('SET', R, id .. ' ' .. format(record), 'PX', ms)
-    elseif raised(record) then
-      redis.call('SET', R, id .. ' ' .. format(record), 'PX', ms)
-    end
-    return granted(record.token, '-', ms)
+    if raised(alone) then key_change(id, format(alone)) end
+    return granted(alone.token, '-', redis.call('PTTL', K))
   end
   local record = member(id)
   if not record then return nil end
@@ -55,7 +58,7 @@ local function known()
       redis.call('HSET', S, id, format(record))
     end
     promote(id)
-    if key_owner() == id then return granted(holder(id).token, '-', redis.call('PTTL', K)) end
+    if key_owner() == id then return granted(holder().token, '-', redis.call('PTTL', K)) end
     if redis.call('ZSCORE', W, id) then return queued() end
     record = member(id)
   end
@@ -73,28 +76,43 @@ local function other_number()
   end
 end
 
-local why = buried(id)
-if why and flag ~= 'a' then return { 'l', why } end
-cap()
-purge()
-local answer = known()
-if answer then return answer end
-if flag == 'a' then return { 'u', why or '' } end
-local conflict = other_number()
-if conflict then return { 'c', conflict } end
-local blocked = promote()
-local may, slot = admits(mode, of)
-if blocked or not may then
-  if flag == 'n' then return { 'b', tostring(now), view(true) } end
-  redis.call('ZADD', W, redis.call('HINCRBY', S, 'n', 1), id)
-  redis.call('ZADD', E, now + ttl, id)
-  asked.since = tostring(now)
-  redis.call('HSET', S, id, format(asked))
-  if mode == 'p' then redis.call('HSET', S, 'of', of) end
-  keep(ttl)
-  return queued()
+-- Whether a claim that is new here has to wait, for sure: there is a line already, and one of ours inside.
+local function must_wait()
+  if flag ~= 'w' or mode ~= 'x' or redis.call('HEXISTS', S, id) == 1 then return false end
+  local owner, stored, mark = key_read()
+  return mark == '+' and owner ~= id
 end
-if mode == 'p' then redis.call('HSET', S, 'of', of) end
-local token = next_token(floor)
-let_in(id, asked, slot, token, ttl)
-return granted(token, slot, ttl)
+
+local function claim(at)
+  use(at, #ARGV / 4)
+  local arg = at * 4 - 4
+  id, flag, mode = string.sub(ARGV[arg + 1], 1, -2), string.sub(ARGV[arg + 2], 1, 1), string.sub(ARGV[arg + 2], 2, 2)
+  ttl, asked = tonumber(ARGV[arg + 3]), parse('0' .. ARGV[arg + 4])
+  of, floor = asked.of, asked.floor
+  local why = buried(id)
+  if why and flag ~= 'a' then return { 'l', why } end
+  if must_wait() then return enqueue() end
+  cap()
+  purge()
+  local answer = known()
+  if answer then return answer end
+  if flag == 'a' then return { 'u', why or '' } end
+  local conflict = other_number()
+  if conflict then return { 'c', conflict } end
+  local blocked = promote()
+  local may, slot = admits(mode, of)
+  if blocked or not may then
+    if flag == 'n' then return { 'b', tostring(now), view(true) } end
+    return enqueue()
+  end
+  if mode == 'p' then redis.call('HSET', S, 'of', of) end
+  local token = next_token(floor)
+  let_in(id, asked, slot, token, ttl)
+  return granted(token, slot, ttl)
+end
+
+if #ARGV == 4 then return claim(1) end
+for at = 1, #ARGV / 4 do
+  if not answers[at] then answers[at] = try(claim, at) end
+end
+return answers

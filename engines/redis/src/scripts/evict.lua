@@ -1,11 +1,10 @@
 -- ARGV: id, reason
-use(1)
+use(1, 1)
 purge()
-local id, owner = ARGV[1], key_owner()
-local record = holder(owner)
+local id, owner, stored = ARGV[1], key_read()
+local record = stored and parse(stored)
 if owner == id and record then
   key_free()
-  redis.call('DEL', R)
 elseif owner and not record and not is_marker(owner) and string.sub(redis.sha1hex(owner), 1, 32) == id then
   -- Another client's lock, shown under a name made from its value; but not whatever else there is.
   if owner == 'no string' or owner == 'no hash' then return 2 end

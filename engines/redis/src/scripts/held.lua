@@ -1,7 +1,7 @@
 -- ARGV: ids. Answers 1 for a claim that still holds, or why it is gone.
 local answers = {}
 for at = 1, #ARGV do
-  use(at * 3 - 2)
+  use(at, #ARGV)
   local expires = redis.call('ZSCORE', E, ARGV[at])
   if key_owner() == ARGV[at] or (expires and tonumber(expires) > now) then
     answers[at] = 1

@@ -1,4 +1,4 @@
-use(1)
+use(1, 1)
 cap()
 purge()
 promote()

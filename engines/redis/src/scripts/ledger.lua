@@ -1,17 +1,25 @@
 -- Who holds and who waits for one resource. All numbers that may pass 2^53 stay text.
 --
--- K  the lock itself           R  who holds it alone
--- S  records by claim id; 's<slot>' the id in a slot; 'of' slots in force; 'n' arrivals so far
+-- K  the lock itself, with the record of whoever holds it alone
+-- S  records of the others by claim id; 's<slot>' the id in a slot; 'of' slots in force; 'n' arrivals so far
 -- W  who waits, by arrival     E  who waits or shares, by expiry
--- G  claims that must not come in any more; beside it 'x', why an operator ended them
+-- G  claims that must not come in any more; X  why an operator ended them
 -- T  the last token of this hash slot
-local now, micros
+-- M  there is an E or a G of some resource of this hash slot, or was lately
+local now, micros, M
 
-local function use(at)
-  K, R, T = KEYS[at], KEYS[at + 1], KEYS[at + 2]
-  -- The others differ from R in their last letter, and so share its slot.
-  local side = string.sub(R, 1, -2)
-  S, W, E, G = side .. 's', side .. 'w', side .. 'e', side .. 'g'
+-- Turns to one of `count` claims. Where the others follow from the lock key, that is all that is sent.
+local function use(at, count)
+  if #KEYS == count then
+    K = KEYS[at]
+    E, T = 'palisade:{' .. K .. '}:e', 'palisade:t'
+  else
+    K, E, T = KEYS[at * 3 - 2], KEYS[at * 3 - 1], KEYS[at * 3]
+  end
+  -- The others differ from E in their last letter, and so share its slot.
+  local side = string.sub(E, 1, -2)
+  S, W, X, G = side .. 's', side .. 'w', side .. 'x', E .. 'g'
+  M = string.sub(T, 1, -2) .. 'm'
 end
 
 do
@@ -21,6 +29,13 @@ do
 end
 
 local SHARED, SLOTS = 'palisade:shared', 'palisade:slots'
+
+-- What a function answers, or why it failed: one of many claims must not fail all.
+local function try(verb, ...)
+  local done, answer = pcall(verb, ...)
+  if done then return answer end
+  return { 'e', type(answer) == 'table' and answer.err or tostring(answer) }
+end
 
 local function less(a, b)
   return #a < #b or (#a == #b and a < b)
@@ -51,21 +66,29 @@ local function format(record)
     string.format('%d', record.of), record.ttl, record.client, record.floor, record.tail }, ' ')
 end
 
--- The record of whoever holds alone, if that is one of ours.
-local function holder(owner)
-  local stored = owner and redis.call('GET', R)
-  if not stored then return nil end
-  local id, rest = string.match(stored, '^(%S+) (.*)$')
-  if id ~= owner then return nil end
-  return parse(rest), id
+local function key_owner()
+  return (key_read())
 end
 
--- Keeps the lists a little longer than their longest member.
-local function keep(ms)
-  for _, key in ipairs({ S, W, E }) do
-    local left = redis.call('PTTL', key)
-    if left ~= -2 and left < ms + 1000 then redis.call('PEXPIRE', key, ms + 1000) end
-  end
+-- The record of whoever holds alone, if that is one of ours.
+local function holder()
+  local id, stored = key_read()
+  if stored then return parse(stored), id end
+end
+
+-- Has whoever looks for a free lock look at more than the lock.
+local function mark_busy(ms)
+  if redis.call('PTTL', M) < ms then redis.call('SET', M, '', 'PX', string.format('%d', ms)) end
+end
+
+-- Keeps the lists a little longer than their longest member; much longer at first, so that it need not be
+-- done each time. All end together, but for one that has just begun.
+local function keep(ms, begun)
+  local left = redis.call('PTTL', S)
+  if not begun and left >= ms + 1000 then return end
+  local longer = math.max(left, 2 * ms + 1000)
+  for _, key in ipairs({ S, W, E }) do redis.call('PEXPIRE', key, longer) end
+  mark_busy(longer)
 end
 
 local function insiders()
@@ -107,10 +130,10 @@ local function bury(id, ms, reason)
   redis.call('ZREMRANGEBYSCORE', G, '-inf', now)
   redis.call('ZADD', G, now + ms, id)
   if redis.call('PTTL', G) < ms then redis.call('PEXPIRE', G, ms) end
+  mark_busy(ms)
   if reason then
-    local reasons = string.sub(R, 1, -2) .. 'x'
-    redis.call('HSET', reasons, id, reason)
-    redis.call('PEXPIRE', reasons, ms)
+    redis.call('HSET', X, id, reason)
+    redis.call('PEXPIRE', X, ms)
   end
 end
 
@@ -118,7 +141,7 @@ end
 local function buried(id)
   local expires = redis.call('ZSCORE', G, id)
   if not expires or tonumber(expires) <= now then return nil end
-  local reason = redis.call('HGET', string.sub(R, 1, -2) .. 'x', id)
+  local reason = redis.call('HGET', X, id)
   return reason and 'evicted ' .. reason or 'withdrawn'
 end
 
@@ -135,11 +158,8 @@ end
 -- A clock that was set back makes what was taken before outlive its TTL by as much. Nothing stands for
 -- longer than its TTL from now.
 local function cap()
-  local record = holder(key_owner())
-  if record and redis.call('PTTL', K) > tonumber(record.ttl) then
-    redis.call('PEXPIRE', K, record.ttl)
-    redis.call('PEXPIRE', R, record.ttl)
-  end
+  local record = holder()
+  if record and redis.call('PTTL', K) > tonumber(record.ttl) then key_keep(record.ttl) end
   local last = redis.call('ZREVRANGE', E, 0, 0, 'WITHSCORES')
   if not last[1] then return end
   local stored = redis.call('HGET', S, last[1])
@@ -183,8 +203,7 @@ local function let_in(id, record, slot, token, ms)
     redis.call('HDEL', S, id)
     redis.call('ZREM', W, id)
     redis.call('ZREM', E, id)
-    key_set(id, ms)
-    redis.call('SET', R, id .. ' ' .. format(record), 'PX', ms)
+    key_take(id, format(record), ms)
     return
   end
   local marker = record.mode == 's' and SHARED or SLOTS
@@ -192,8 +211,8 @@ local function let_in(id, record, slot, token, ms)
   if slot ~= '-' then redis.call('HSET', S, 's' .. slot, id) end
   redis.call('ZREM', W, id)
   redis.call('ZADD', E, now + ms, id)
-  key_set(marker, math.max(ms, redis.call('PTTL', K)))
-  keep(ms)
+  key_share(marker, math.max(ms, redis.call('PTTL', K)))
+  keep(ms, true)
 end
 
 -- Lets in whoever is next, in the order of arrival. Returns whether one that can be reached has to
@@ -224,12 +243,31 @@ local function promote(asker)
   end
 end
 
+-- Passes a lock on that was held alone until now, and is not free in between. The usual case of `promote`,
+-- which does the rest.
+local function hand_over()
+  local id = redis.call('ZRANGE', W, 0, 0)[1]
+  local stored = id and redis.call('HGET', S, id)
+  local expires = stored and tonumber(redis.call('ZSCORE', E, id))
+  local record = expires and expires > now and parse(stored)
+  if record and record.mode == 'x' then
+    local token = next_token(record.floor)
+    local told = redis.call('PUBLISH', 'palisade:wake:' .. record.client, 'G ' .. id .. ' ' .. token .. ' -')
+    if told > 0 or not SINGLE then return let_in(id, record, '-', token, expires - now) end
+  end
+  key_free()
+  if id then
+    purge()
+    promote()
+  end
+end
+
 -- All claims, those inside first, each with its record and what remains of it; or only those inside.
 local function view(only_inside)
-  local owner, seen = key_owner(), {}
-  local record, id = holder(owner)
-  if record then
-    seen[1] = { id, format(record), redis.call('PTTL', K), 1 }
+  local owner, stored = key_read()
+  local seen = {}
+  if stored then
+    seen[1] = { owner, stored, redis.call('PTTL', K), 1 }
   elseif owner and not is_marker(owner) then
     seen[1] = { string.sub(redis.sha1hex(owner), 1, 32), '', redis.call('PTTL', K), 1, owner }
   end
@@ -240,9 +278,9 @@ local function view(only_inside)
   local inside, line = {}, {}
   local all = redis.call('ZRANGE', E, 0, -1, 'WITHSCORES')
   for at = 1, #all, 2 do
-    local stored = redis.call('HGET', S, all[at])
-    if stored then
-      local entry = { all[at], stored, tonumber(all[at + 1]) - now, waiting[all[at]] and 0 or 1 }
+    local one = redis.call('HGET', S, all[at])
+    if one then
+      local entry = { all[at], one, tonumber(all[at + 1]) - now, waiting[all[at]] and 0 or 1 }
       table.insert(waiting[all[at]] and line or inside, entry)
     end
   end

@@ -3,8 +3,7 @@ local answers = {}
 
 local function renew(id, ttl)
   if key_owner() == id then
-    redis.call('PEXPIRE', K, ttl)
-    redis.call('PEXPIRE', R, ttl)
+    key_keep(ttl)
     return 1
   end
   local expires, record = redis.call('ZSCORE', E, id), member(id)
@@ -15,7 +14,7 @@ local function renew(id, ttl)
       if is_marker(owner) then
         if redis.call('PTTL', K) < ttl then redis.call('PEXPIRE', K, ttl) end
       elseif not owner then
-        key_set(redis.call('HGET', S, 's') or SHARED, ttl)
+        key_share(redis.call('HGET', S, 's') or SHARED, ttl)
       end
     end
     keep(ttl)
@@ -25,7 +24,7 @@ local function renew(id, ttl)
 end
 
 for at = 1, #ARGV / 2 do
-  use(at * 3 - 2)
+  use(at, #ARGV / 2)
   answers[at] = renew(ARGV[at * 2 - 1], tonumber(ARGV[at * 2]))
 end
 return answers

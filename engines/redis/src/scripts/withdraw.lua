@@ -1,14 +1,9 @@
--- ARGV: of each claim its id, its TTL, and 1 if it may have been sent more than once
-local answers = {}
-
+-- ARGV: the id of each claim, with a '?' if it may have been sent more than once, else a blank; the longest TTL
 local function withdraw(id, ttl, doubtful)
   -- Another copy of it may still be on its way, and must not come in after this.
   if doubtful then bury(id, ttl) end
   if key_owner() == id then
-    key_free()
-    redis.call('DEL', R)
-    purge()
-    promote()
+    hand_over()
     return 'r'
   end
   purge()
@@ -23,8 +18,11 @@ local function withdraw(id, ttl, doubtful)
   return record.token == '0' and 'q' or 'r'
 end
 
-for at = 1, #ARGV / 3 do
-  use(at * 3 - 2)
-  answers[at] = withdraw(ARGV[at * 3 - 2], tonumber(ARGV[at * 3 - 1]), ARGV[at * 3] == '1')
+for at = 1, #ARGV - 1 do
+  if not answers[at] then
+    use(at, #ARGV - 1)
+    local id = ARGV[at]
+    answers[at] = try(withdraw, string.sub(id, 1, -2), tonumber(ARGV[#ARGV]), string.sub(id, -1) == '?')
+  end
 end
 return answers

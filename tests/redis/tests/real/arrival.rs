@@ -1,5 +1,8 @@
 //! What is said to servers that cannot be trusted with locks, and to users who may not.
 
+use std::error::Error as _;
+use std::io::{Read, Write};
+
 use anyhow::{Context, Result, ensure};
 use palisade::{Error, ErrorKind};
 use palisade_redis_trials::{client, server, url};
@@ -58,8 +61,55 @@ async fn a_wrong_password_is_refused_without_being_shown() -> Result<()> {
         let error = refusal(&url).await?;
         ensure!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Invalid), "{error:?}");
     }
+    let error = refusal(&format!("redis://locks:{SECRET}x@{address}")).await?;
+    ensure!(error.to_string().contains("\"locks\"") && error.source().is_none(), "{error}");
+    // Nobody is logged in without a password: it would be the default user who does everything.
+    let error = refusal(&format!("redis://locks@{address}")).await?;
+    ensure!(error.kind() == ErrorKind::Invalid && error.to_string().contains("password-env"), "{error}");
     let engine = palisade::connect(&format!("redis://locks:{SECRET}@{address}")).await?;
     ensure!(!format!("{engine:?}").contains(SECRET), "Debug shows it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_password_that_is_needed_is_asked_for() -> Result<()> {
+    let login = Some(("default".to_owned(), SECRET.to_owned()));
+    let args = ["--requirepass", SECRET].map(str::to_owned).to_vec();
+    let server = RedisServer::start(RedisOptions { args, login, ..RedisOptions::default() }).await?;
+    let address = server.address();
+    for scheme in ["redis", "redis+cluster"] {
+        let error = refusal(&format!("{scheme}://{address}")).await?;
+        ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+        ensure!(error.to_string().contains("asks for a password"), "{error}");
+    }
+    let error = refusal(&format!("redis+sentinel://:{SECRET}@{address}/main")).await?;
+    ensure!(error.to_string().contains("sentinel-password-env"), "{error}");
+    client(&format!("redis://:{SECRET}@{address}")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_password_that_is_not_needed_does_no_harm() -> Result<()> {
+    let server = server().await?;
+    client(&format!("redis://:{SECRET}@{}", server.address())).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_is_told_from_one_that_is_down() -> Result<()> {
+    let server = server().await?;
+    let address = server.address();
+    for (url, remedy) in [
+        (format!("redis+sentinel://{address}/main"), "no Sentinel"),
+        (format!("redis+cluster://{address}"), "no Cluster"),
+    ] {
+        let error = refusal(&url).await?;
+        ensure!(error.kind() == ErrorKind::Unsupported && error.to_string().contains(remedy), "{error}");
+    }
+    let error = refusal(&format!("redis://{address}/99")).await?;
+    ensure!(error.kind() == ErrorKind::Invalid && error.to_string().contains("no database"), "{error}");
+    let error = refusal("redis://no-such-host.invalid").await?;
+    ensure!(error.is_transient() && error.to_string().contains("no such host"), "{error}");
     Ok(())
 }
 
@@ -136,5 +186,29 @@ async fn whoever_does_not_speak_redis_is_found_out() -> Result<()> {
         error.to_string().contains("nobody listens") && error.to_string().contains(&address.to_string()),
         "{error}"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_answers_in_another_language_is_named() -> Result<()> {
+    for (greeting, word) in [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "no Redis server"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "no Redis server"),
+        // An alert, as servers that speak TLS answer plain text.
+        ("\x15\x03\x01\x00\x02\x02\x46", "write rediss"),
+        ("", "write rediss"),
+    ] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let answers = std::thread::spawn(move || -> std::io::Result<()> {
+            let (mut stream, _) = listener.accept()?;
+            // All that was asked: what is left unread would make the end a reset, which overtakes the answer.
+            let read = stream.read(&mut [0; 4096])?;
+            stream.write_all(if read > 0 { greeting.as_bytes() } else { &[] })
+        });
+        let error = refusal(&format!("redis://{address}")).await?;
+        ensure!(error.to_string().contains(word) && !error.to_string().contains('\n'), "{word}: {error}");
+        answers.join().map_err(|_| anyhow::anyhow!("nobody answered"))??;
+    }
     Ok(())
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use palisade_core::{Claim, Claimed, Engine as _, Mode, Name, Owner, Ttl, Waited};
+use palisade_redis::{RedisConfig, RedisEngine};
 use palisade_redis_trials::{client, server, soon, until, url};
 use palisade_testkit::servers::RedisServer;
 
@@ -115,5 +117,19 @@ async fn who_barges_in_is_tolerated() -> Result<()> {
     ensure!(server.ask(&["GET", LOCK]).await?.text() == "their-token", "theirs is untouched");
     server.ask(&["DEL", LOCK]).await?;
     soon("it passes on", waiting).await???.release().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_foreign_lock_that_is_gone_before_we_listen_keeps_nobody_waiting() -> Result<()> {
+    let server = server().await?;
+    server.ask(&["SET", LOCK, "their-token", "PX", "60000"]).await?;
+    let engine = RedisEngine::open(RedisConfig::parse(&url(&server))?).await?;
+    let owner = Arc::new(Owner::this_process());
+    let claim = Arc::new(Claim::new(Name::new(LOCK)?, Mode::Exclusive, Ttl::default(), owner));
+    ensure!(matches!(engine.claim(&claim).await?, Claimed::Queued(_)), "it is taken");
+    server.ask(&["DEL", LOCK]).await?;
+    let waited = soon("the turn", engine.wait(&claim)).await??;
+    ensure!(matches!(waited, Waited::Granted(_)), "{waited:?}");
     Ok(())
 }

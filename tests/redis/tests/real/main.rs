@@ -2,6 +2,7 @@
 
 mod arrival;
 mod clock;
+mod crowd;
 mod failover;
 mod fenced_script;
 mod foreign;

@@ -239,6 +239,44 @@ fn excuses_stop_the_clock_and_do_not_set_it_back() {
     assert_eq!(checkers(&elsewhere.history()), ["progress"], "worker 7 has nothing to do with this key");
 }
 
+/// A hand-over during which a clock was set, on an engine that ends claims of a millisecond by that clock, or does not.
+fn handover_over_a_jump(took: u64, decides: bool) -> History {
+    let mut script = Script::default();
+    script.event(Event::Begin(Begin {
+        format: 1,
+        engine: "local:test".to_owned(),
+        seed: 1,
+        command: String::new(),
+        ttl_ms: 1,
+        voids_exclusion: decides
+            .then(|| (FaultKind::Clock, "its clock decides".to_owned()))
+            .into_iter()
+            .collect(),
+    }));
+    let first = script.acquire(1, (1, 2), 1);
+    script.release(1, (1_000_000, 1_000_001), first);
+    script.acquire(2, (500_000, 1_000_000 + took), 2);
+    let (kind, target) = (FaultKind::Clock, "it".to_owned());
+    script.event(Event::Fault { fault: 1, at: 2_000_000, kind, target, process: None });
+    script.event(Event::Healed { fault: 1, at: 2_000_001 });
+    script.history()
+}
+
+#[test]
+fn a_clock_that_is_set_back_gives_what_is_dead_a_ttl_more_and_no_longer() {
+    assert_eq!(
+        checkers(&handover_over_a_jump(3_900_000, true)),
+        [""; 0],
+        "2.9 ms after it; the bound is 3 ms"
+    );
+    assert_eq!(checkers(&handover_over_a_jump(4_100_000, true)), ["progress"]);
+    assert_eq!(
+        checkers(&handover_over_a_jump(2_100_000, false)),
+        ["progress"],
+        "no claim ends by that clock"
+    );
+}
+
 #[test]
 fn a_forgotten_waiter_is_noticed_though_others_come_in() {
     let mut script = Script::default();

@@ -52,17 +52,20 @@ async fn a_conflict_names_both_versions(context: Context) -> Result<()> {
     let name = crate::context::name("contended");
     let before = one.put(&name, "theirs", &Condition::always()).await?;
     let register = two.register("contended")?;
-    // Another writes while the new value is computed, on a thread of its own: the closure is sync.
+    // Another writes while the new value is computed. The closure is sync and waits for it, which no thread may do that
+    // has tasks to run: among them may be the one that brings the answer.
     let handle = tokio::runtime::Handle::current();
-    let updated = register.update_within(1, |_| {
-        let (one, name, handle) = (one.clone(), name.clone(), handle.clone());
-        let meddle = std::thread::spawn(move || {
-            handle.block_on(one.put(&name, "between", &Condition::always())).map(drop)
+    let updating = tokio::task::spawn_blocking(move || {
+        let update = register.update_within(1, |_| {
+            let (one, name) = (one.clone(), name.clone());
+            let (tell, told) = std::sync::mpsc::channel();
+            handle.spawn(async move { tell.send(one.put(&name, "between", &Condition::always()).await) });
+            let _ = told.recv();
+            "mine"
         });
-        let _ = meddle.join();
-        "mine"
+        handle.block_on(update)
     });
-    let updated = bounded(context.patience(), "the update", updated).await??;
+    let updated = bounded(context.patience(), "the update", updating).await???;
     let Updated::Conflict { ours, theirs } = updated else { bail!("it says {updated:?}") };
     ensure!(ours == before && theirs.version > ours, "it names {ours} and {}", theirs.version);
     ensure!(theirs.value.as_deref() == Some(b"between"), "it shows {theirs:?}");

@@ -1,0 +1,110 @@
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use futures::FutureExt;
+
+use super::{Local, Server, Survives, Target};
+use crate::history::FaultKind;
+use crate::misuse::misuse;
+use crate::servers::{PostgresOptions, PostgresServer};
+
+/// One PostgreSQL server.
+pub(super) const LOCAL: Local =
+    Local { name: "postgres", nodes: 1, start: |nodes, _| start("local:postgres", nodes, false, "").boxed() };
+
+/// One that waits for its disk.
+pub(super) const SYNCED: Local = Local {
+    name: "postgres-synced",
+    nodes: 1,
+    start: |nodes, _| start("local:postgres-synced", nodes, true, "").boxed(),
+};
+
+/// One whose session locks decide.
+pub(super) const ADVISORY: Local = Local {
+    name: "postgres-advisory",
+    nodes: 1,
+    start: |nodes, _| start("local:postgres-advisory", nodes, false, "?mode=advisory").boxed(),
+};
+
+#[derive(Debug)]
+struct Postgres {
+    name: &'static str,
+    address: SocketAddr,
+    /// The options of its URL, from the question mark on.
+    options: &'static str,
+    servers: Vec<Box<dyn Server>>,
+    /// Why its clock cannot be shifted.
+    true_clock: Option<String>,
+}
+
+async fn start(
+    name: &'static str,
+    nodes: u32,
+    fsync: bool,
+    options: &'static str,
+) -> Result<Box<dyn Target>> {
+    if nodes != 1 {
+        misuse!("{name} is one server, not {nodes}");
+    }
+    let (server, true_clock) =
+        with_own_clock(PostgresOptions { fsync, ..PostgresOptions::default() }).await?;
+    let address = server.address();
+    Ok(Box::new(Postgres { name, address, options, servers: vec![Box::new(server)], true_clock }))
+}
+
+/// Starts a server whose clock can be shifted; where that cannot be, one that goes by the true clock,
+/// and says why.
+async fn with_own_clock(options: PostgresOptions) -> Result<(PostgresServer, Option<String>)> {
+    match PostgresServer::start(PostgresOptions { clock: true, ..options.clone() }).await {
+        Ok(server) => Ok((server, None)),
+        Err(problem) => match PostgresServer::start(options).await {
+            Ok(server) => Ok((server, Some(format!("{problem:#}")))),
+            // What ails both is not the clock.
+            Err(_) => Err(problem),
+        },
+    }
+}
+
+impl Postgres {
+    fn holds_sessions(&self) -> bool {
+        self.options.contains("mode=advisory")
+    }
+}
+
+impl Target for Postgres {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn url(&self, via: &[SocketAddr]) -> String {
+        format!("postgres://postgres@{}/postgres{}", via.first().unwrap_or(&self.address), self.options)
+    }
+
+    fn endpoints(&self) -> Vec<SocketAddr> {
+        vec![self.address]
+    }
+
+    fn refuses(&self, fault: FaultKind) -> Option<String> {
+        self.true_clock.clone().filter(|_| fault == FaultKind::Clock)
+    }
+
+    fn servers(&self) -> &[Box<dyn Server>] {
+        &self.servers
+    }
+
+    fn survives(&self) -> Survives {
+        if self.holds_sessions() { Survives::Stop } else { Survives::Kill }
+    }
+
+    fn voids_exclusion(&self, fault: FaultKind) -> Option<String> {
+        if self.holds_sessions() && matches!(fault, FaultKind::Cut | FaultKind::Clock) {
+            return Some(super::SESSION_LOCKS_END_FIRST.to_owned());
+        }
+        (fault == FaultKind::Clock).then(|| {
+            "a single PostgreSQL ends claims by its wall clock: while that jumps, only the fence protects"
+                .to_owned()
+        })
+    }
+}
+
+super::one_server!(PostgresServer);

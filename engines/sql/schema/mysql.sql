@@ -1,0 +1,794 @@
+-- Palisade's schema for MySQL 8 and MariaDB 10.6 or newer, version {version}.
+--
+-- It is made in the current database, for the client programs `mysql` and `mariadb` to run. Whoever has EXECUTE on the
+-- procedures needs no right on anything else here: they run with the rights of whoever made them.
+--
+-- Each verb is one CALL, hence one transaction. It locks the lanes of its resources first, in order; what it reads
+-- afterwards is what counts, because at READ COMMITTED each statement has a snapshot of its own. All times are
+-- microseconds of UTC: local times come twice at the end of summer. Names and texts are compared byte by byte.
+--
+-- No functions are made: where there is a binary log, they need a right that few have.
+
+DELIMITER //
+
+SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'
+//
+CREATE TABLE IF NOT EXISTS palisade_meta (
+    one TINYINT NOT NULL PRIMARY KEY,
+    version INT NOT NULL,
+    -- Who counts the tokens.
+    origin VARCHAR(64) CHARACTER SET ascii NOT NULL,
+    -- Which server it was last, and since when that is known: one that was promoted may lack what was granted last, and
+    -- so does a schema that was just made.
+    server VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    since BIGINT NOT NULL
+) ENGINE = InnoDB
+//
+-- What a resource is locked by, and the last number that was reserved for tokens and places.
+--
+-- Locked by being written, so that two nodes of a Galera cluster, which do not see each other's locks, conflict as well.
+CREATE TABLE IF NOT EXISTS palisade_lane (
+    lane INT NOT NULL PRIMARY KEY,
+    n BIGINT NOT NULL
+) ENGINE = InnoDB
+//
+INSERT IGNORE INTO palisade_lane
+    WITH RECURSIVE some (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM some WHERE n < 31)
+    SELECT high.n * 32 + low.n, 0 FROM some AS high, some AS low
+//
+CREATE TABLE IF NOT EXISTS palisade_claim (
+    -- A hash of namespace and resource; its highest bits are the lane. Two resources may share one.
+    hash BIGINT NOT NULL,
+    -- The order of arrival.
+    seq BIGINT NOT NULL,
+    namespace VARBINARY(580) NOT NULL,
+    resource VARBINARY(580) NOT NULL,
+    id BINARY(16) NOT NULL,
+    client VARBINARY(64) NOT NULL,
+    family TINYINT NOT NULL,
+    -- 0 exclusive, 1 shared, 2 one of so many slots.
+    mode TINYINT NOT NULL,
+    slots INT NOT NULL,
+    held TINYINT NOT NULL,
+    -- Its token, or while it waits, what its token must exceed.
+    token BIGINT NOT NULL,
+    slot INT,
+    ttl BIGINT NOT NULL,
+    expires BIGINT NOT NULL,
+    since BIGINT NOT NULL,
+    owner MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    value LONGBLOB,
+    PRIMARY KEY (hash, seq)
+) ENGINE = InnoDB
+//
+-- Claims that must not come in any more, and why.
+CREATE TABLE IF NOT EXISTS palisade_grave (
+    id BINARY(16) NOT NULL PRIMARY KEY,
+    note MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    ends BIGINT NOT NULL,
+    KEY palisade_grave_ends (ends)
+) ENGINE = InnoDB
+//
+CREATE TABLE IF NOT EXISTS palisade_register (
+    namespace VARBINARY(580) NOT NULL,
+    name VARBINARY(580) NOT NULL,
+    -- Rises with every change of this row, also of the fence alone.
+    revision BIGINT NOT NULL,
+    value LONGBLOB,
+    version BIGINT NOT NULL,
+    stamp BIGINT,
+    fence LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    expires BIGINT,
+    PRIMARY KEY (namespace, name)
+) ENGINE = InnoDB
+//
+DROP PROCEDURE IF EXISTS palisade_lock
+//
+-- Locks the lane of a hash, and reserves numbers there: above all that were given before, and not below the clock, so that
+-- a replica that was promoted without the last of them does not give one again.
+CREATE PROCEDURE palisade_lock(IN p_hash BIGINT, OUT p_n BIGINT, OUT p_top BIGINT)
+BEGIN
+    SET p_top = NULL;
+    UPDATE palisade_lane SET n = GREATEST(n, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))) + 16 WHERE lane = p_hash >> 50;
+    SELECT n INTO p_top FROM palisade_lane WHERE lane = p_hash >> 50;
+    IF p_top IS NULL THEN
+        SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 30001, MESSAGE_TEXT = 'a row of palisade_lane is missing';
+    END IF;
+    SET p_n = p_top - 16;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_draw
+//
+-- The next number, above p_floor.
+CREATE PROCEDURE palisade_draw(IN p_hash BIGINT, IN p_floor BIGINT, INOUT p_n BIGINT, INOUT p_top BIGINT)
+BEGIN
+    SET p_n = GREATEST(p_n, p_floor) + 1;
+    IF p_n > p_top THEN
+        SET p_top = p_n + 16;
+        UPDATE palisade_lane SET n = p_top WHERE lane = p_hash >> 50;
+    END IF;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_room
+//
+-- The slot that a claim may take, -1 if it needs none, NULL if it may not come in. The rule of `Occupancy` in core.
+CREATE PROCEDURE palisade_room(
+    IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_exclusive INT, IN p_shared INT,
+    IN p_taken INT, IN p_mode INT, IN p_slots INT, OUT p_place INT
+)
+BEGIN
+    SET p_place = NULL;
+    IF p_exclusive = 0 THEN
+        IF p_mode = 0 THEN
+            SET p_place = IF(p_shared = 0 AND p_taken = 0, -1, NULL);
+        ELSEIF p_mode = 1 THEN
+            SET p_place = IF(p_taken = 0, -1, NULL);
+        ELSEIF p_shared = 0 AND p_taken < p_slots THEN
+            -- The first that is missing among those that are taken, else the next.
+            SELECT COALESCE(MIN(IF(taken.slot <> taken.place, taken.place, NULL)), COUNT(*)) INTO p_place FROM (
+                SELECT slot, ROW_NUMBER() OVER (ORDER BY slot) - 1 AS place FROM palisade_claim
+                WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND held = 1 AND mode = 2
+            ) AS taken;
+        END IF;
+    END IF;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_settle
+//
+-- Brings the front of a queue in order: what has expired goes, and those whose turn it is come in. Says who is inside
+-- then, and whether somebody waits.
+CREATE PROCEDURE palisade_settle(
+    IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), INOUT p_n BIGINT, INOUT p_top BIGINT,
+    OUT p_waits INT, OUT p_exclusive INT, OUT p_shared INT, OUT p_taken INT
+)
+BEGIN
+    DECLARE v_after BIGINT DEFAULT -1;
+    DECLARE v_seq, v_token, v_ttl, v_expires, v_now BIGINT;
+    DECLARE v_mode, v_slots, v_held, v_slot, v_place INT;
+    SET p_waits = 0, p_exclusive = 0, p_shared = 0, p_taken = 0;
+    front: LOOP
+        SET v_seq = NULL;
+        SELECT seq, mode, slots, held, token, slot, ttl, expires
+            INTO v_seq, v_mode, v_slots, v_held, v_token, v_slot, v_ttl, v_expires FROM palisade_claim
+            WHERE hash = p_hash AND seq > v_after AND namespace = p_namespace AND resource = p_resource
+            ORDER BY seq LIMIT 1;
+        IF v_seq IS NULL THEN
+            LEAVE front;
+        END IF;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        IF v_expires <= v_now THEN
+            -- It may be renewed at this very moment: then it is looked at again.
+            DELETE FROM palisade_claim WHERE hash = p_hash AND seq = v_seq AND expires <= v_now;
+            ITERATE front;
+        END IF;
+        SET v_after = v_seq;
+        IF v_expires > v_now + v_ttl THEN
+            -- The clock was set back: from now on the claim has the time that it was ever promised.
+            UPDATE palisade_claim SET expires = LEAST(expires, v_now + ttl) WHERE hash = p_hash AND seq = v_seq;
+        END IF;
+        IF v_held = 1 THEN
+            SET v_place = COALESCE(v_slot, -1);
+        ELSE
+            CALL palisade_room(p_hash, p_namespace, p_resource, p_exclusive, p_shared, p_taken, v_mode, v_slots, v_place);
+            IF v_place IS NULL THEN
+                SET p_waits = 1;
+                LEAVE front;
+            END IF;
+            -- Drawn now: of two grants that exclude each other the later one has the greater token. The end stays as
+            -- the last renewal set it.
+            CALL palisade_draw(p_hash, v_token, p_n, p_top);
+            UPDATE palisade_claim SET held = 1, token = p_n, slot = NULLIF(v_place, -1), since = v_now
+                WHERE hash = p_hash AND seq = v_seq;
+        END IF;
+        IF v_mode = 0 THEN
+            SET p_exclusive = 1;
+        ELSEIF v_mode = 1 THEN
+            SET p_shared = p_shared + 1;
+        ELSE
+            SET p_taken = p_taken + 1;
+        END IF;
+    END LOOP;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_holders
+//
+-- Those who hold a resource, as a list in JSON.
+CREATE PROCEDURE palisade_holders(
+    IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580),
+    OUT p_note LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_after BIGINT DEFAULT -1;
+    DECLARE v_seq BIGINT;
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    DECLARE v_one LONGTEXT CHARACTER SET utf8mb4;
+    SET p_note = '';
+    holder: LOOP
+        SET v_seq = NULL;
+        SELECT seq, CONCAT('{"id":"', HEX(id), '","family":', family, ',"mode":', mode, ',"slots":', slots,
+            ',"held":', IF(held, 'true', 'false'), ',"token":', token, ',"slot":', COALESCE(slot, 'null'),
+            ',"age":', v_now - since, ',"expires_in":', expires - v_now, ',"owner":', JSON_QUOTE(owner),
+            ',"value":', COALESCE(CONCAT('"', HEX(value), '"'), 'null'), '}') INTO v_seq, v_one FROM palisade_claim
+            WHERE hash = p_hash AND seq > v_after AND namespace = p_namespace AND resource = p_resource AND held = 1
+                AND expires > v_now
+            ORDER BY seq LIMIT 1;
+        IF v_seq IS NULL THEN
+            LEAVE holder;
+        END IF;
+        SET v_after = v_seq, p_note = CONCAT(p_note, IF(p_note = '', '', ','), v_one);
+    END LOOP;
+    SET p_note = CONCAT('[', p_note, ']');
+END
+//
+DROP PROCEDURE IF EXISTS palisade_queued
+//
+-- Says how a claim waits: behind how many, and when to look again because one ahead may have expired. At once if the
+-- last one ahead expired since the front was settled: nobody else would look.
+CREATE PROCEDURE palisade_queued(
+    IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_seq BIGINT, OUT p_ahead INT,
+    OUT p_look BIGINT
+)
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    SELECT COUNT(IF(held = 1, NULL, 1)), COALESCE(MIN(LEAST(expires, v_now + ttl)) - v_now, 0) INTO p_ahead, p_look
+        FROM palisade_claim
+        WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND seq < p_seq AND expires > v_now;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_decide
+//
+-- Decides about one claim; its lane is locked. p_how: 0 it will not wait, 1 it will, 2 only if it is known.
+--
+-- An answer is a text: at, verdict, seq, token, slot, microseconds until it expires, until one ahead does, how many are
+-- ahead, and a note after an x in hexadecimal digits. Verdicts: g granted, q queued, b busy (note: who holds),
+-- c another number of slots is in force (ahead: which), l must not come in (note: why), u unknown (note: why, if that is
+-- known).
+CREATE PROCEDURE palisade_decide(
+    IN p_at INT, IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_client VARBINARY(64),
+    IN p_owner MEDIUMTEXT CHARACTER SET utf8mb4, IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_how INT,
+    IN p_family INT, IN p_mode INT, IN p_slots INT, IN p_ttl BIGINT, IN p_floor BIGINT, IN p_value LONGBLOB,
+    INOUT p_n BIGINT, INOUT p_top BIGINT, OUT p_said LONGTEXT CHARACTER SET utf8mb4
+)
+decide: BEGIN
+    DECLARE v_seq, v_token, v_expires, v_now, v_look BIGINT;
+    DECLARE v_held, v_slot, v_ahead, v_place, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_free INT DEFAULT 1;
+    DECLARE v_note LONGTEXT CHARACTER SET utf8mb4;
+    IF EXISTS (SELECT 1 FROM palisade_claim WHERE hash = p_hash) THEN
+        SET v_free = 0;
+        own: LOOP
+            CALL palisade_settle(p_hash, p_namespace, p_resource, p_n, p_top, v_waits, v_exclusive, v_shared, v_taken);
+            SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_seq = NULL;
+            SELECT seq, held, token, slot, expires INTO v_seq, v_held, v_token, v_slot, v_expires FROM palisade_claim
+                WHERE hash = p_hash AND id = p_id LIMIT 1;
+            IF v_seq IS NULL OR v_expires > v_now THEN
+                LEAVE own;
+            END IF;
+            -- It expired just now, unless it is renewed at this very moment: either way all is looked at again.
+            DELETE FROM palisade_claim WHERE hash = p_hash AND seq = v_seq AND expires <= v_now;
+        END LOOP;
+        IF v_seq IS NOT NULL THEN
+            IF v_held = 1 THEN
+                IF v_token <= p_floor THEN
+                    CALL palisade_draw(p_hash, p_floor, p_n, p_top);
+                    SET v_token = p_n;
+                    UPDATE palisade_claim SET token = v_token WHERE hash = p_hash AND seq = v_seq;
+                END IF;
+                SET p_said = CONCAT_WS('|', p_at, 'g', COALESCE(v_seq, ''), COALESCE(v_token, ''), COALESCE(v_slot, ''), COALESCE(v_expires - v_now, ''), '', '', '');
+            ELSE
+                CALL palisade_queued(p_hash, p_namespace, p_resource, v_seq, v_ahead, v_look);
+                SET p_said = CONCAT_WS('|', p_at, 'q', COALESCE(v_seq, ''), '', '', COALESCE(v_expires - v_now, ''), COALESCE(v_look, ''), COALESCE(v_ahead, ''), '');
+            END IF;
+            LEAVE decide;
+        END IF;
+    END IF;
+    SELECT note INTO v_note FROM palisade_grave WHERE id = p_id;
+    IF v_note IS NOT NULL OR p_how = 2 THEN
+        SET p_said = CONCAT_WS('|', p_at, IF(p_how = 2, 'u', 'l'), '', '', '', '', '', '', COALESCE(CONCAT('x', HEX(v_note)), ''));
+        LEAVE decide;
+    END IF;
+    IF p_mode = 2 AND v_free = 0 AND (v_waits = 1 OR v_taken > 0) THEN
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        SELECT slots INTO v_ahead FROM palisade_claim
+            WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND mode = 2 AND expires > v_now
+                AND slots <> p_slots LIMIT 1;
+        IF v_ahead IS NOT NULL THEN
+            SET p_said = CONCAT_WS('|', p_at, 'c', '', '', '', '', '', COALESCE(v_ahead, ''), '');
+            LEAVE decide;
+        END IF;
+    END IF;
+    IF v_free = 1 THEN
+        SET v_place = IF(p_mode = 2, 0, -1);
+    ELSEIF v_waits = 0 THEN
+        CALL palisade_room(p_hash, p_namespace, p_resource, v_exclusive, v_shared, v_taken, p_mode, p_slots, v_place);
+    END IF;
+    IF v_place IS NULL AND p_how = 0 THEN
+        CALL palisade_holders(p_hash, p_namespace, p_resource, v_note);
+        SET p_said = CONCAT_WS('|', p_at, 'b', '', '', '', '', '', '', COALESCE(CONCAT('x', HEX(v_note)), ''));
+        LEAVE decide;
+    END IF;
+    CALL palisade_draw(p_hash, IF(v_place IS NULL, 0, p_floor), p_n, p_top);
+    SET v_seq = p_n, v_token = IF(v_place IS NULL, p_floor, p_n), v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    INSERT INTO palisade_claim VALUES (p_hash, v_seq, p_namespace, p_resource, p_id, p_client, p_family, p_mode, p_slots,
+        v_place IS NOT NULL, v_token, NULLIF(v_place, -1), p_ttl, v_now + p_ttl, v_now, p_owner, p_value);
+    IF v_place IS NULL THEN
+        CALL palisade_queued(p_hash, p_namespace, p_resource, v_seq, v_ahead, v_look);
+        SET p_said = CONCAT_WS('|', p_at, 'q', COALESCE(v_seq, ''), '', '', COALESCE(p_ttl, ''), COALESCE(v_look, ''), COALESCE(v_ahead, ''), '');
+    ELSE
+        SET p_said = CONCAT_WS('|', p_at, 'g', COALESCE(v_seq, ''), COALESCE(v_token, ''), COALESCE(NULLIF(v_place, -1), ''), COALESCE(p_ttl, ''), '', '', '');
+    END IF;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_ask
+//
+-- Asks for a claim, or after one that is known.
+CREATE PROCEDURE palisade_ask(
+    IN p_namespace VARBINARY(580), IN p_client VARBINARY(64), IN p_owner MEDIUMTEXT CHARACTER SET utf8mb4,
+    IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_how INT, IN p_family INT, IN p_mode INT, IN p_slots INT,
+    IN p_ttl BIGINT, IN p_floor BIGINT, IN p_value LONGBLOB
+)
+BEGIN
+    DECLARE v_n, v_top BIGINT;
+    DECLARE v_hash BIGINT DEFAULT CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_resource), 256), 15), 16, 10) AS SIGNED);
+    DECLARE v_said LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    CALL palisade_lock(v_hash, v_n, v_top);
+    CALL palisade_decide(1, v_hash, p_namespace, p_client, p_owner, p_resource, p_id, p_how, p_family, p_mode, p_slots,
+        p_ttl, p_floor, p_value, v_n, v_top, v_said);
+    COMMIT;
+    SELECT v_said;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_ask_each
+//
+-- Asks for several claims: p_asks has as many lists as p_count of resource and id in hexadecimal digits, how, family,
+-- mode, slots, TTL, floor, whether there is a value, and the value in hexadecimal digits, which is looked up by itself:
+-- a long text among what a cursor reads has it write to the disk.
+CREATE PROCEDURE palisade_ask_each(
+    IN p_namespace VARBINARY(580), IN p_client VARBINARY(64), IN p_owner MEDIUMTEXT CHARACTER SET utf8mb4, IN p_count INT,
+    IN p_asks LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_n, v_top, v_hash, v_ttl, v_floor BIGINT;
+    DECLARE v_lane BIGINT DEFAULT -1;
+    DECLARE v_done INT DEFAULT 0;
+    DECLARE v_at, v_how, v_family, v_mode, v_slots, v_valued INT;
+    DECLARE v_resource VARCHAR(1160) CHARACTER SET ascii;
+    DECLARE v_id BINARY(16);
+    DECLARE v_said, v_all LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_asks CURSOR FOR
+        SELECT at, CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, resource, UNHEX(id), how, family, mode, slots,
+            ttl, floor, valued
+        FROM JSON_TABLE(p_asks, '$[*]' COLUMNS (
+            at FOR ORDINALITY, resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]', how INT PATH '$[2]',
+            family INT PATH '$[3]', mode INT PATH '$[4]', slots INT PATH '$[5]', ttl BIGINT PATH '$[6]',
+            floor BIGINT PATH '$[7]', valued INT PATH '$[8]')) AS asked
+        ORDER BY 2, 1;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    OPEN v_asks;
+    WHILE v_done < p_count DO
+        FETCH v_asks INTO v_at, v_hash, v_resource, v_id, v_how, v_family, v_mode, v_slots, v_ttl, v_floor, v_valued;
+        IF v_hash >> 50 <> v_lane THEN
+            CALL palisade_lock(v_hash, v_n, v_top);
+            SET v_lane = v_hash >> 50;
+        END IF;
+        CALL palisade_decide(v_at, v_hash, p_namespace, p_client, p_owner, UNHEX(v_resource), v_id, v_how, v_family, v_mode,
+            v_slots, v_ttl, v_floor,
+            IF(v_valued = 1, UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_asks, CONCAT('$[', v_at - 1, '][9]')))), NULL), v_n, v_top,
+            v_said);
+        SET v_all = CONCAT_WS('\n', v_all, v_said), v_done = v_done + 1;
+    END WHILE;
+    CLOSE v_asks;
+    COMMIT;
+    SELECT v_all;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_take_out
+//
+-- Takes one claim out; its lane is locked. Verdicts: r released, q left the queue, g was gone.
+CREATE PROCEDURE palisade_take_out(
+    IN p_at INT, IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_id BINARY(16),
+    IN p_seq BIGINT, IN p_note MEDIUMTEXT CHARACTER SET utf8mb4, IN p_keep BIGINT, INOUT p_n BIGINT, INOUT p_top BIGINT,
+    OUT p_said LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_seq BIGINT;
+    DECLARE v_held, v_lives, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    IF p_seq < 0 THEN
+        SELECT seq, held, expires > v_now INTO v_seq, v_held, v_lives FROM palisade_claim
+            WHERE hash = p_hash AND id = p_id LIMIT 1;
+    ELSE
+        SELECT seq, held, expires > v_now INTO v_seq, v_held, v_lives FROM palisade_claim
+            WHERE hash = p_hash AND seq = p_seq AND id = p_id;
+    END IF;
+    IF v_seq IS NOT NULL THEN
+        DELETE FROM palisade_claim WHERE hash = p_hash AND seq = v_seq;
+    END IF;
+    IF p_note IS NOT NULL OR v_seq IS NULL THEN
+        INSERT IGNORE INTO palisade_grave
+            VALUES (p_id, COALESCE(p_note, 'withdrawn'), v_now + GREATEST(p_keep, 60000000));
+    END IF;
+    IF v_seq IS NOT NULL AND EXISTS (SELECT 1 FROM palisade_claim WHERE hash = p_hash) THEN
+        CALL palisade_settle(p_hash, p_namespace, p_resource, p_n, p_top, v_waits, v_exclusive, v_shared, v_taken);
+    END IF;
+    SET p_said = CONCAT_WS('|', p_at, IF(v_seq IS NULL OR v_lives = 0, 'g', IF(v_held = 1, 'r', 'q')), '', '', '', '', '', '', '');
+END
+//
+DROP PROCEDURE IF EXISTS palisade_tidy
+//
+-- Removes notes whose time is up: a few, in a transaction of its own, so that nobody waits for it who has something locked.
+CREATE PROCEDURE palisade_tidy()
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    -- What is not removed now is removed later.
+    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+    IF EXISTS (SELECT 1 FROM palisade_grave WHERE ends <= v_now) THEN
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION;
+        DELETE FROM palisade_grave WHERE ends <= v_now LIMIT 100;
+        COMMIT;
+    END IF;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_leave
+//
+-- Gives a claim back. p_seq: where it stands, -1 if that is not known. p_doubt: whether it may be on its way more than once.
+CREATE PROCEDURE palisade_leave(
+    IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_seq BIGINT, IN p_doubt INT,
+    IN p_ttl BIGINT
+)
+BEGIN
+    DECLARE v_n, v_top BIGINT;
+    DECLARE v_hash BIGINT DEFAULT CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_resource), 256), 15), 16, 10) AS SIGNED);
+    DECLARE v_said LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    CALL palisade_lock(v_hash, v_n, v_top);
+    CALL palisade_take_out(1, v_hash, p_namespace, p_resource, p_id, p_seq, IF(p_doubt = 1, 'withdrawn', NULL), p_ttl,
+        v_n, v_top, v_said);
+    COMMIT;
+    IF p_doubt = 1 THEN
+        CALL palisade_tidy();
+    END IF;
+    SELECT v_said;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_leave_each
+//
+-- Gives several claims back: lists of resource and id in hexadecimal digits, seq, doubt and TTL.
+CREATE PROCEDURE palisade_leave_each(
+    IN p_namespace VARBINARY(580), IN p_count INT, IN p_leaving LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_n, v_top, v_hash, v_seq, v_ttl BIGINT;
+    DECLARE v_lane BIGINT DEFAULT -1;
+    DECLARE v_done INT DEFAULT 0;
+    DECLARE v_at, v_doubt INT;
+    DECLARE v_resource VARCHAR(1160) CHARACTER SET ascii;
+    DECLARE v_id BINARY(16);
+    DECLARE v_said, v_all LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_leaving CURSOR FOR
+        SELECT at, CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, resource, UNHEX(id), seq, doubt, ttl
+        FROM JSON_TABLE(p_leaving, '$[*]' COLUMNS (
+            at FOR ORDINALITY, resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]', seq BIGINT PATH '$[2]',
+            doubt INT PATH '$[3]', ttl BIGINT PATH '$[4]')) AS asked
+        ORDER BY 2, 1;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    OPEN v_leaving;
+    WHILE v_done < p_count DO
+        FETCH v_leaving INTO v_at, v_hash, v_resource, v_id, v_seq, v_doubt, v_ttl;
+        IF v_hash >> 50 <> v_lane THEN
+            CALL palisade_lock(v_hash, v_n, v_top);
+            SET v_lane = v_hash >> 50;
+        END IF;
+        CALL palisade_take_out(v_at, v_hash, p_namespace, UNHEX(v_resource), v_id, v_seq, IF(v_doubt = 1, 'withdrawn', NULL),
+            v_ttl, v_n, v_top, v_said);
+        SET v_all = CONCAT_WS('\n', v_all, v_said), v_done = v_done + 1;
+    END WHILE;
+    CLOSE v_leaving;
+    COMMIT;
+    CALL palisade_tidy();
+    SELECT v_all;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_evict
+//
+-- Ends one claim by force; says whether there was one.
+CREATE PROCEDURE palisade_evict(
+    IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_id BINARY(16),
+    IN p_reason MEDIUMTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_n, v_top, v_seq, v_ttl, v_now BIGINT;
+    DECLARE v_hash BIGINT DEFAULT CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_resource), 256), 15), 16, 10) AS SIGNED);
+    DECLARE v_said LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    CALL palisade_lock(v_hash, v_n, v_top);
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    SELECT seq, ttl INTO v_seq, v_ttl FROM palisade_claim
+        WHERE hash = v_hash AND id = p_id AND expires > v_now LIMIT 1;
+    IF v_seq IS NOT NULL THEN
+        CALL palisade_take_out(1, v_hash, p_namespace, p_resource, p_id, v_seq, CONCAT('evicted ', p_reason), v_ttl, v_n,
+            v_top, v_said);
+    END IF;
+    COMMIT;
+    CALL palisade_tidy();
+    SELECT v_seq IS NOT NULL AND v_said NOT LIKE '1|g|%';
+END
+//
+DROP PROCEDURE IF EXISTS palisade_renew
+//
+-- Renews claims, held and queued: lists of resource and id in hexadecimal digits, seq and TTL. Verdicts: v valid,
+-- u unknown (note: why, if that is known).
+CREATE PROCEDURE palisade_renew(
+    IN p_namespace VARBINARY(580), IN p_count INT, IN p_claims LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_hash, v_seq, v_found, v_ttl, v_now BIGINT;
+    DECLARE v_done INT DEFAULT 0;
+    DECLARE v_at, v_lives INT;
+    DECLARE v_id BINARY(16);
+    DECLARE v_note, v_all LONGTEXT CHARACTER SET utf8mb4;
+    -- Rows in the order in which those who hold lanes touch them.
+    DECLARE v_claims CURSOR FOR
+        SELECT at, CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, UNHEX(id), seq, ttl
+        FROM JSON_TABLE(p_claims, '$[*]' COLUMNS (
+            at FOR ORDINALITY, resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]', seq BIGINT PATH '$[2]',
+            ttl BIGINT PATH '$[3]')) AS asked
+        ORDER BY 2, 4, 1;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    OPEN v_claims;
+    WHILE v_done < p_count DO
+        FETCH v_claims INTO v_at, v_hash, v_id, v_seq, v_ttl;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_lives = 0, v_note = NULL;
+        IF v_seq < 0 THEN
+            SET v_found = NULL;
+            SELECT seq INTO v_found FROM palisade_claim WHERE hash = v_hash AND id = v_id LIMIT 1;
+            SET v_seq = COALESCE(v_found, -1);
+        END IF;
+        IF v_seq >= 0 THEN
+            UPDATE palisade_claim SET expires = v_now + v_ttl
+                WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires > v_now;
+            SET v_lives = ROW_COUNT();
+            IF v_lives = 0 THEN
+                -- What is set to what it was does not count as changed.
+                SELECT COUNT(*) INTO v_lives FROM palisade_claim
+                    WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires = v_now + v_ttl;
+            END IF;
+        END IF;
+        IF v_lives = 0 THEN
+            SELECT note INTO v_note FROM palisade_grave WHERE id = v_id;
+        END IF;
+        SET v_all = CONCAT_WS('\n', v_all, CONCAT_WS('|', v_at, IF(v_lives = 0, 'u', 'v'), '', '', '', '', '', '', COALESCE(CONCAT('x', HEX(v_note)), ''))),
+            v_done = v_done + 1;
+    END WHILE;
+    CLOSE v_claims;
+    COMMIT;
+    SELECT v_all;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_change
+//
+-- Changes a claim: its value if p_mode is negative. Verdicts: d done, n not (ahead: its mode, slot: its slots, note:
+-- whether held), u unknown.
+CREATE PROCEDURE palisade_change(
+    IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_mode INT, IN p_slots INT,
+    IN p_value LONGBLOB
+)
+BEGIN
+    DECLARE v_n, v_top, v_seq, v_now BIGINT;
+    DECLARE v_mode, v_slots, v_held, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_hash BIGINT DEFAULT CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_resource), 256), 15), 16, 10) AS SIGNED);
+    DECLARE v_verdict CHAR(1) CHARACTER SET ascii DEFAULT 'd';
+    DECLARE v_note LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    CALL palisade_lock(v_hash, v_n, v_top);
+    SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    SELECT seq, mode, slots, held INTO v_seq, v_mode, v_slots, v_held FROM palisade_claim
+        WHERE hash = v_hash AND id = p_id AND expires > v_now LIMIT 1 FOR UPDATE;
+    IF v_seq IS NULL THEN
+        SET v_verdict = 'u';
+        SELECT note INTO v_note FROM palisade_grave WHERE id = p_id;
+    ELSEIF p_mode < 0 THEN
+        UPDATE palisade_claim SET value = p_value WHERE hash = v_hash AND seq = v_seq;
+    ELSEIF v_mode = 0 AND v_held = 1 AND p_mode = 1 THEN
+        UPDATE palisade_claim SET mode = 1 WHERE hash = v_hash AND seq = v_seq;
+    ELSEIF v_mode = 2 AND p_mode = 2 AND p_slots > 0 THEN
+        UPDATE palisade_claim SET slots = p_slots
+            WHERE hash = v_hash AND namespace = p_namespace AND resource = p_resource AND mode = 2;
+    ELSEIF v_mode <> p_mode OR v_slots <> p_slots THEN
+        SET v_verdict = 'n', v_note = IF(v_held = 1, 'true', 'false');
+    END IF;
+    IF v_verdict = 'd' THEN
+        CALL palisade_settle(v_hash, p_namespace, p_resource, v_n, v_top, v_waits, v_exclusive, v_shared, v_taken);
+    END IF;
+    COMMIT;
+    SELECT CONCAT_WS('|', 1, v_verdict, '', '', COALESCE(v_slots, ''), '', '', COALESCE(v_mode, ''), COALESCE(CONCAT('x', HEX(v_note)), ''));
+END
+//
+DROP PROCEDURE IF EXISTS palisade_stand
+//
+-- How claims stand, without a change: lists of resource and id in hexadecimal digits. Verdicts: g, q, u.
+CREATE PROCEDURE palisade_stand(IN p_namespace VARBINARY(580), IN p_claims LONGTEXT CHARACTER SET utf8mb4)
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    SELECT CONCAT_WS('|', asked.at, IF(own.held IS NULL, 'u', IF(own.held = 1, 'g', 'q')), COALESCE(own.seq, ''), COALESCE(own.token, ''), COALESCE(own.slot, ''), COALESCE(own.expires - v_now, ''), '', '', COALESCE(CONCAT('x', HEX(grave.note)), ''))
+    FROM (SELECT at, CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, UNHEX(id) AS id
+        FROM JSON_TABLE(p_claims, '$[*]' COLUMNS (
+            at FOR ORDINALITY, resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]')) AS listed) AS asked
+    LEFT JOIN palisade_claim AS own ON own.hash = asked.hash AND own.id = asked.id AND own.expires > v_now
+    LEFT JOIN palisade_grave AS grave ON grave.id = asked.id AND own.id IS NULL;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_show
+//
+-- Shows claims of resources by name: of one if p_exact is not NULL, or of those that begin with a text and come after
+-- another.
+CREATE PROCEDURE palisade_show(
+    IN p_namespace VARBINARY(580), IN p_exact VARBINARY(580), IN p_prefix VARBINARY(580), IN p_after VARBINARY(580),
+    IN p_limit BIGINT
+)
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    DECLARE v_hash BIGINT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    -- As in palisade_settle: what a clock that was set back has made last too long.
+    IF p_exact IS NOT NULL THEN
+        SET v_hash = CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_exact), 256), 15), 16, 10) AS SIGNED);
+        IF EXISTS (SELECT 1 FROM palisade_claim WHERE hash = v_hash AND expires > v_now + ttl) THEN
+            UPDATE palisade_claim SET expires = v_now + ttl WHERE hash = v_hash AND expires > v_now + ttl;
+        END IF;
+        SELECT resource, CONCAT('{"id":"', HEX(id), '","family":', family, ',"mode":', mode, ',"slots":', slots,
+            ',"held":', IF(held, 'true', 'false'), ',"token":', token, ',"slot":', COALESCE(slot, 'null'),
+            ',"age":', v_now - since, ',"expires_in":', expires - v_now, ',"owner":', JSON_QUOTE(owner),
+            ',"value":', COALESCE(CONCAT('"', HEX(value), '"'), 'null'), '}') FROM palisade_claim
+            WHERE hash = v_hash AND namespace = p_namespace AND resource = p_exact
+                AND (p_after IS NULL OR resource > p_after) AND expires > v_now
+            ORDER BY seq;
+    ELSE
+        IF EXISTS (SELECT 1 FROM palisade_claim WHERE namespace = p_namespace AND expires > v_now + ttl) THEN
+            UPDATE palisade_claim SET expires = v_now + ttl WHERE namespace = p_namespace AND expires > v_now + ttl;
+        END IF;
+        SELECT ranked.resource, CONCAT('{"id":"', HEX(own.id), '","family":', own.family, ',"mode":', own.mode, ',"slots":', own.slots,
+            ',"held":', IF(own.held, 'true', 'false'), ',"token":', own.token, ',"slot":', COALESCE(own.slot, 'null'),
+            ',"age":', v_now - own.since, ',"expires_in":', own.expires - v_now, ',"owner":', JSON_QUOTE(own.owner),
+            ',"value":', COALESCE(CONCAT('"', HEX(own.value), '"'), 'null'), '}') FROM (
+            SELECT hash, seq, resource, DENSE_RANK() OVER (ORDER BY resource) AS place FROM palisade_claim
+            WHERE namespace = p_namespace AND LEFT(resource, LENGTH(p_prefix)) = p_prefix
+                AND (p_after IS NULL OR resource > p_after) AND expires > v_now
+        ) AS ranked
+        JOIN palisade_claim AS own ON own.hash = ranked.hash AND own.seq = ranked.seq
+        WHERE ranked.place <= p_limit ORDER BY ranked.resource, ranked.seq;
+    END IF;
+    COMMIT;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_sweep
+//
+-- Removes what was left by clients that are gone, on resources that nobody asks for any more.
+CREATE PROCEDURE palisade_sweep()
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    -- Not at a stricter level, at which it would lock all that it reads.
+    IF EXISTS (SELECT 1 FROM palisade_claim WHERE expires <= v_now - 60000000) THEN
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION;
+        DELETE FROM palisade_claim WHERE expires <= v_now - 60000000;
+        COMMIT;
+    END IF;
+    CALL palisade_tidy();
+END
+//
+DROP PROCEDURE IF EXISTS palisade_fetch
+//
+-- A register as it is; NULL for one that was never written.
+CREATE PROCEDURE palisade_fetch(IN p_namespace VARBINARY(580), IN p_name VARBINARY(580))
+BEGIN
+    SELECT p_name, revision, value, version, stamp, fence, expires,
+        TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now
+    FROM (SELECT 1 AS one) AS always LEFT JOIN palisade_register ON namespace = p_namespace AND name = p_name;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_fetch_all
+//
+-- All registers whose names begin with a text.
+CREATE PROCEDURE palisade_fetch_all(IN p_namespace VARBINARY(580), IN p_prefix VARBINARY(580))
+BEGIN
+    SELECT name, revision, value, version, stamp, fence, expires,
+        TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS now
+    FROM palisade_register WHERE namespace = p_namespace AND LEFT(name, LENGTH(p_prefix)) = p_prefix ORDER BY name;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_store
+//
+-- Stores a register unless it was changed since it was read at p_revision; 0 for one that was not there.
+CREATE PROCEDURE palisade_store(
+    IN p_namespace VARBINARY(580), IN p_name VARBINARY(580), IN p_revision BIGINT, IN p_value LONGBLOB,
+    IN p_version BIGINT, IN p_stamp BIGINT, IN p_fence LONGTEXT CHARACTER SET utf8mb4, IN p_expires BIGINT
+)
+BEGIN
+    DECLARE v_stored INT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    IF p_revision = 0 THEN
+        INSERT INTO palisade_register VALUES (p_namespace, p_name, 1, p_value, p_version, p_stamp, p_fence, p_expires)
+            ON DUPLICATE KEY UPDATE revision = revision;
+    ELSE
+        UPDATE palisade_register SET revision = revision + 1, value = p_value, version = p_version, stamp = p_stamp,
+            fence = p_fence, expires = p_expires
+            WHERE namespace = p_namespace AND name = p_name AND revision = p_revision;
+    END IF;
+    SET v_stored = ROW_COUNT();
+    COMMIT;
+    SELECT v_stored;
+END
+//
+INSERT IGNORE INTO palisade_meta (one, version, origin, since)
+    VALUES (1, {version}, CONCAT('mysql-', UUID()), TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)))
+//
+UPDATE palisade_meta SET version = {version} WHERE version < {version}
+//
+DROP PROCEDURE IF EXISTS palisade_hello
+//
+-- Who this is, and for how many microseconds it has remembered what it granted: not from before its start if it does not
+-- wait for its disk. Made last: where it is, the rest is there, too.
+CREATE PROCEDURE palisade_hello(IN p_uptime BIGINT)
+BEGIN
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    DECLARE v_server VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT CONCAT(@@server_id, '@', @@hostname, ':', @@port);
+    IF NOT EXISTS (SELECT 1 FROM palisade_meta WHERE server = v_server) THEN
+        UPDATE palisade_meta SET since = IF(server IS NULL, since, v_now), server = v_server;
+    END IF;
+    SELECT version, origin,
+        GREATEST(LEAST(v_now - since, IF(@@innodb_flush_log_at_trx_commit = 1, v_now, p_uptime * 1000000)), 0)
+    FROM palisade_meta;
+END
+//

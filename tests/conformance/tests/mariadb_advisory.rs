@@ -1,0 +1,10 @@
+//! The suite over the session locks of one MariaDB server.
+
+use std::process::ExitCode;
+
+use palisade_conformance::mariadb::MariaDb;
+use palisade_conformance::redis::run;
+
+fn main() -> ExitCode {
+    run(env!("CARGO_BIN_EXE_palisade-taker"), MariaDb::advisory())
+}
