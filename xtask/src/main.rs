@@ -1,7 +1,6 @@
 //! Everything one does in this repository: `cargo xtask test`, `lint`, `bench`, `interop`.
 
 mod bench;
-mod failures;
 mod interop;
 mod lint;
 mod newer;

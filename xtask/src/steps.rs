@@ -1,12 +1,11 @@
 use std::env;
 use std::fmt::Write;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::failures::pass_on;
 use crate::stray::Mark;
 
 /// Cargo with `args`: the same one that runs us.
@@ -59,24 +58,6 @@ impl Steps {
         });
     }
 
-    /// As [`bounded`](Self::bounded), for a command that runs tests: what the failed ones said stands at the end, too.
-    pub(crate) fn tests(&mut self, name: impl Into<String>, mut command: Command, limit: Duration) {
-        self.take(name, || {
-            let mark = Mark::put_on(&mut command);
-            let mut child =
-                command.stdout(Stdio::piped()).spawn().context("the command could not be started")?;
-            let output = child.stdout.take().context("it has no output")?;
-            let reader = thread::spawn(|| pass_on(output, |line| println!("{line}")));
-            let outcome = ended(child, limit, &mark);
-            // Nobody is left who could write.
-            let failures = reader.join().unwrap_or_default();
-            if !failures.is_empty() {
-                println!("\nThe tests that failed said:\n{}\n", failures.join("\n"));
-            }
-            outcome
-        });
-    }
-
     /// Prints what became of each step.
     ///
     /// # Errors
@@ -100,8 +81,8 @@ impl Steps {
     }
 }
 
-/// Waits for a command of a step and for all it started.
-fn ended(child: Child, limit: Duration, mark: &Mark) -> Result<()> {
+/// Waits for a command and for all it started; what it leaves running is an error.
+pub(crate) fn ended(child: Child, limit: Duration, mark: &Mark) -> Result<()> {
     let status = wait(child, limit, mark)?;
     let strays = mark.end_strays()?;
     ensure!(status.success(), "{status}");

@@ -4,13 +4,14 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use palisade_core::{Claimed, Engine, Token, Withdrawn};
 use palisade_quorum::QuorumEngine;
 use palisade_testkit::CancelAfter;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 const TASKS: usize = 100;
 
@@ -36,7 +37,7 @@ async fn all_take_their_own(engine: &Arc<QuorumEngine>, turns: usize) {
 async fn open_patient(servers: &[Arc<Server>]) -> QuorumEngine {
     let mut patient = config(servers);
     patient.node_timeout = Duration::from_secs(6);
-    QuorumEngine::open(patient).await.unwrap()
+    open_as(patient).await
 }
 
 fn slow_down(servers: &[Arc<Server>]) {
@@ -46,7 +47,7 @@ fn slow_down(servers: &[Arc<Server>]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_crowd_gets_what_each_wants_whichever_node_is_bad() {
     for bad in [None, Some(0), Some(4)] {
         let servers = servers(5);
@@ -62,7 +63,7 @@ async fn a_crowd_gets_what_each_wants_whichever_node_is_bad() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_slow_holds_nobody_up_who_gives_back() {
     let servers = servers(5);
     let slowest = Duration::from_secs(3);
@@ -75,7 +76,7 @@ async fn a_node_that_is_slow_holds_nobody_up_who_gives_back() {
     nothing_left(&servers).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn rivals_that_go_together_come_in_one_by_one() {
     let servers = servers(5);
     let engine = Arc::new(open_patient(&servers).await);
@@ -99,7 +100,7 @@ async fn rivals_that_go_together_come_in_one_by_one() {
     nothing_left(&servers).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn who_gives_up_in_a_crowd_leaves_nothing_behind() {
     let servers = servers(5);
     let engine = Arc::new(open_patient(&servers).await);

@@ -4,12 +4,13 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use palisade_core::{Claim, Claimed, Engine, Waited, Withdrawn};
 use palisade_quorum::{QuorumConfig, QuorumEngine};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// What happened while rivals took turns.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ async fn rivals(servers: &[Arc<Server>], count: usize) -> Vec<QuorumEngine> {
     engines
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn sixteen_waiters_cost_at_most_thirty_requests_per_hand_over() {
     let servers = servers(5);
     for server in &servers {
@@ -75,7 +76,7 @@ async fn sixteen_waiters_cost_at_most_thirty_requests_per_hand_over() {
     assert!(turns.longest_gap < Duration::from_secs(3), "{turns:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn sixty_four_rivals_do_not_split_the_vote_for_ever() {
     let servers = servers(5);
     for (at, server) in servers.iter().enumerate() {
@@ -88,7 +89,7 @@ async fn sixty_four_rivals_do_not_split_the_vote_for_ever() {
     assert!(turns.longest_gap < Duration::from_secs(3), "{turns:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn rivals_that_see_different_nodes_make_progress() {
     let servers = servers(5);
     let mut engines = Vec::new();
@@ -97,7 +98,7 @@ async fn rivals_that_see_different_nodes_make_progress() {
         // Each client is cut off from another node, so that they stand in line at different ones.
         let nodes =
             nodes.map(|(node, server)| if node == at % 3 { server.out_of_reach() } else { server.node() });
-        engines.push(QuorumEngine::open(QuorumConfig::new(nodes.collect())).await.unwrap());
+        engines.push(open_as(QuorumConfig::new(nodes.collect())).await);
     }
     let turns = take_turns(&servers, engines, 5).await;
     println!("8 rivals that see different nodes: {turns:?}");
@@ -105,7 +106,7 @@ async fn rivals_that_see_different_nodes_make_progress() {
 }
 
 /// Late answers send rivals to different gates. When all is calm again, each must not keep the node it got to for ever.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn rivals_scattered_by_late_answers_find_together_again() {
     const LIMIT: Duration = Duration::from_millis(10);
     const ROUNDS: u32 = 4;
@@ -114,7 +115,7 @@ async fn rivals_scattered_by_late_answers_find_together_again() {
     for _ in 0..24 {
         let mut hasty = config(&servers);
         hasty.node_timeout = LIMIT;
-        engines.push(Arc::new(QuorumEngine::open(hasty).await.unwrap()));
+        engines.push(Arc::new(open_as(hasty).await));
     }
     let turns = Arc::new(AtomicU64::new(0));
     let tasks = engines.iter().map(|engine| {
@@ -160,7 +161,7 @@ async fn try_to_acquire(engine: &dyn Engine, claim: &Arc<Claim>) -> bool {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn those_who_will_not_wait_leave_nothing_behind() {
     let servers = servers(5);
     let engines: Vec<_> = rivals(&servers, 16).await.into_iter().map(Arc::new).collect();

@@ -10,12 +10,12 @@ use common::*;
 use futures::future::FutureExt;
 use palisade_core::{
     Change, Changed, Claimed, Clock, ConnectionState, Effect, Engine, ErrorKind, Evicted, GoneReason,
-    ManualClock, Mode, Page, Renewed, Selector, Signal, SystemClock, Token, Waited, Withdrawn,
+    ManualClock, Mode, Page, Renewed, Selector, Signal, Token, Waited, Withdrawn,
 };
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
 use palisade_testkit::CancelAfter;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn validity_is_ttl_less_elapsed_less_drift() {
     let clock = ManualClock::new();
     let servers: Vec<_> = (0..5).map(|at| Server::on(at, Arc::new(clock.clone()))).collect();
@@ -77,7 +77,7 @@ async fn works(engine: &QuorumEngine, rival: &QuorumEngine) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_silent_node_of_five_changes_nothing() {
     for bad in [0, 4] {
         let servers = servers(5);
@@ -87,7 +87,7 @@ async fn one_silent_node_of_five_changes_nothing() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_node_of_five_that_cannot_be_reached_changes_nothing_and_joins_later() {
     let servers = servers(5);
     servers[0].dead.store(true, Ordering::Relaxed);
@@ -102,7 +102,7 @@ async fn one_node_of_five_that_cannot_be_reached_changes_nothing_and_joins_later
     nothing_left(&servers).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_node_of_five_whose_clock_jumps_changes_nothing() {
     let mut servers = servers(5);
     let wrong = Arc::new(WrongClock::default());
@@ -118,7 +118,7 @@ async fn one_node_of_five_whose_clock_jumps_changes_nothing() {
     jumping.abort();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_majority_nothing_is_granted_and_nothing_left() {
     let servers = servers(5);
     let engine = open(&servers).await;
@@ -133,7 +133,7 @@ async fn without_a_majority_nothing_is_granted_and_nothing_left() {
         assert!(error.message().contains("2 of 5") && error.message().contains("server 4"), "{error}");
     }
     nothing_left(&servers).await;
-    let refused = QuorumEngine::open(config(&servers)).await.unwrap_err();
+    let refused = QuorumEngine::open_on(config(&servers), Arc::new(RuntimeClock)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(refused.message().contains("server 1: connection refused"), "{refused}");
     for bad in [1, 2, 4] {
@@ -142,7 +142,7 @@ async fn without_a_majority_nothing_is_granted_and_nothing_left() {
     once(&engine, "a").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_failed_can_be_asked_for_again() {
     let servers = servers(3);
     let engine = open(&servers).await;
@@ -157,7 +157,7 @@ async fn a_claim_that_failed_can_be_asked_for_again() {
     nothing_left(&servers).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn tokens_rise_across_wipes_of_minorities() {
     let servers = servers(5);
     let mut last = None;
@@ -173,11 +173,11 @@ async fn tokens_rise_across_wipes_of_minorities() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nodes_that_disagree_are_written_to_before_the_token_is_handed_out() {
     let servers = servers(3);
     // One node has counted far ahead.
-    let ahead = QuorumEngine::open(config(&servers)).await.unwrap();
+    let ahead = open(&servers).await;
     let mut far = claim("a", Duration::from_secs(25));
     far.token_floor = Token::new(1 << 60);
     servers[1].dead.store(true, Ordering::Relaxed);
@@ -195,7 +195,7 @@ async fn nodes_that_disagree_are_written_to_before_the_token_is_handed_out() {
     assert!(once(&other, "a").await > token);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_may_have_forgotten_does_not_vote() {
     let servers = servers(3);
     let (holder, rival) = (open(&servers).await, open(&servers).await);
@@ -217,19 +217,19 @@ async fn a_node_that_may_have_forgotten_does_not_vote() {
     once(&rival, "b").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_waiter_is_let_in_once_the_node_votes_again() {
     let servers = servers(3);
     for server in &servers[..2] {
         server.forgot_before(Duration::from_millis(29_700));
     }
     let engine = open(&servers).await;
-    let started = SystemClock.now();
+    let started = RuntimeClock.now();
     acquire(&engine, &long("a")).await;
-    assert!(SystemClock.now().saturating_since(started) >= Duration::from_millis(250));
+    assert!(RuntimeClock.now().saturating_since(started) >= Duration::from_millis(250));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_holder_is_seeded_where_it_was_lost() {
     let servers = servers(3);
     let engine = open(&servers).await;
@@ -248,7 +248,7 @@ async fn a_holder_is_seeded_where_it_was_lost() {
     nothing_left(&servers).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_eviction_finds_a_claim_under_any_of_its_ids() {
     let servers = servers(3);
     let (engine, operator) = (open(&servers).await, open(&servers).await);
@@ -277,7 +277,7 @@ async fn an_eviction_finds_a_claim_under_any_of_its_ids() {
     assert_eq!(told, (held.id, GoneReason::Evicted { reason: "enough".to_owned() }));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn dropped_anywhere_nothing_is_left() {
     let servers = servers(5);
     for server in &servers {
@@ -303,7 +303,7 @@ async fn dropped_anywhere_nothing_is_left() {
     nothing_left(&servers).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_promised_is_refused() {
     for count in [0, 1, 2, 4] {
         let error = QuorumEngine::open(config(&servers(count))).await.unwrap_err();
@@ -334,7 +334,7 @@ async fn what_cannot_be_promised_is_refused() {
     assert!(matches!(changed, Changed::Refused(_)), "{changed:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_waits_at_a_node_that_dies_goes_to_another() {
     let servers = servers(3);
     let (holder, rival) = (open(&servers).await, Arc::new(open(&servers).await));
@@ -358,7 +358,7 @@ async fn who_waits_at_a_node_that_dies_goes_to_another() {
     nothing_left(&servers).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn losing_a_majority_of_the_nodes_is_told_and_so_is_their_return() {
     let servers = servers(3);
     let engine = open(&servers).await;
@@ -380,7 +380,7 @@ async fn losing_a_majority_of_the_nodes_is_told_and_so_is_their_return() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn waiters_that_are_dropped_or_closed_end() {
     let servers = servers(3);
     let (holder, rival) = (open(&servers).await, Arc::new(open(&servers).await));
@@ -396,7 +396,7 @@ async fn waiters_that_are_dropped_or_closed_end() {
     assert_eq!(tokio::time::timeout(Duration::from_secs(5), turn).await.unwrap().unwrap(), ErrorKind::Closed);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_new_value_goes_along_to_where_the_claim_is_seeded() {
     let servers = servers(3);
     let engine = open(&servers).await;
@@ -416,7 +416,7 @@ async fn a_new_value_goes_along_to_where_the_claim_is_seeded() {
     assert_eq!(seen.resources[0].holders[0].value.as_deref(), Some(&b"new"[..]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_silent_node_does_not_hold_up_an_inspection() {
     let servers = servers(5);
     let engine = open(&servers).await;

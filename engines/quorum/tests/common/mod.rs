@@ -10,13 +10,35 @@ use futures::future::{BoxFuture, FutureExt};
 use palisade_core::memory::{MemoryEngine, MemoryStore};
 use palisade_core::{
     BootInstant, Claim, ClaimId, Claimed, Clock, Engine, Error, ErrorKind, Evicted, Grant, Inspection, Layer,
-    Mode, Name, Owner, Page, Renewed, Result, Selector, Source, SystemClock, Token, Ttl, Waited, Withdrawn,
+    Mode, Name, Owner, Page, Renewed, Result, Selector, Source, Token, Ttl, Waited, Withdrawn,
 };
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// The machine's clock, set wrong.
+thread_local! {
+    static START: Instant = Instant::now();
+}
+
+/// The time of the test's runtime. It is paused in all tests here, and moves on by itself once all wait: a machine
+/// that stands still for a second changes nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RuntimeClock;
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> BootInstant {
+        // Each test is a thread with a runtime of its own, and begins an hour after boot.
+        BootInstant::from_nanos(3_600_000_000_000) + START.with(Instant::elapsed)
+    }
+
+    fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
+        let clock = *self;
+        async move { tokio::time::sleep(deadline.saturating_since(clock.now())).await }.boxed()
+    }
+}
+
+/// The test's clock, set wrong.
 #[derive(Debug, Default)]
 pub(crate) struct WrongClock(AtomicU64);
 
@@ -28,11 +50,11 @@ impl WrongClock {
 
 impl Clock for WrongClock {
     fn now(&self) -> BootInstant {
-        SystemClock.now() + Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        RuntimeClock.now() + Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
-        SystemClock.sleep_until(deadline.saturating_sub(Duration::from_nanos(self.0.load(Ordering::Relaxed))))
+        RuntimeClock.sleep_until(deadline.saturating_sub(Duration::from_nanos(self.0.load(Ordering::Relaxed))))
     }
 }
 
@@ -57,7 +79,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(at: usize) -> Arc<Self> {
-        Self::on(at, Arc::new(SystemClock))
+        Self::on(at, Arc::new(RuntimeClock))
     }
 
     pub(crate) fn on(at: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
@@ -78,14 +100,14 @@ impl Server {
 
     /// Loses everything, the tokens included.
     pub(crate) fn wipe(&self) {
-        *self.forgot.lock() = Some(SystemClock.now());
+        *self.forgot.lock() = Some(RuntimeClock.now());
         *self.store.lock() = MemoryStore::succeeding(Arc::clone(&self.clock), self.source.clone(), 0);
         self.lives.send_modify(|lives| *lives += 1);
     }
 
     /// Says that it lost everything so long ago.
     pub(crate) fn forgot_before(&self, ago: Duration) {
-        *self.forgot.lock() = Some(SystemClock.now().saturating_sub(ago));
+        *self.forgot.lock() = Some(RuntimeClock.now().saturating_sub(ago));
     }
 
     /// All claims that the server knows.
@@ -220,7 +242,11 @@ pub(crate) fn config(servers: &[Arc<Server>]) -> QuorumConfig {
 }
 
 pub(crate) async fn open(servers: &[Arc<Server>]) -> QuorumEngine {
-    QuorumEngine::open(config(servers)).await.unwrap()
+    open_as(config(servers)).await
+}
+
+pub(crate) async fn open_as(config: QuorumConfig) -> QuorumEngine {
+    QuorumEngine::open_on(config, Arc::new(RuntimeClock)).await.unwrap()
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -280,9 +306,9 @@ pub(crate) async fn nothing_left(servers: &[Arc<Server>]) {
 
 /// Waits for a condition, within a bound.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let end = SystemClock.now() + Duration::from_secs(10);
+    let end = RuntimeClock.now() + Duration::from_secs(10);
     while !holds().await {
-        assert!(SystemClock.now() < end, "10 s were not enough for {what}");
+        assert!(RuntimeClock.now() < end, "10 s were not enough for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

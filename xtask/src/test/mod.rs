@@ -1,3 +1,8 @@
+mod failures;
+mod programs;
+mod side_by_side;
+mod stalls;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +16,8 @@ use crate::{lint, setup, trials};
 /// The crates that have examples.
 const EXAMPLES: [&str; 2] = ["palisade", "palisade-fence"];
 
-/// Far above what the tests take; a hang should not take the rest of the day.
-const TEST_LIMIT: Duration = Duration::from_hours(1);
+/// Far above what they take; a hang should not take the rest of the day.
+const DOC_LIMIT: Duration = Duration::from_mins(30);
 const EXAMPLE_LIMIT: Duration = Duration::from_mins(2);
 
 /// What `cargo xtask test` was asked for.
@@ -50,12 +55,15 @@ pub(crate) fn run(options: Options) -> Result<()> {
 }
 
 fn take(steps: &mut Steps, examples: &[(&str, String)], round: &str) {
-    let all = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
+    let mut programs = Vec::new();
     // Apart, and without a limit: on a fresh machine it may take as long as the tests.
-    steps.command(format!("a build of the tests{round}"), cargo(&[&all[..], &["--no-run"]].concat()));
-    steps.tests(format!("tests{round}"), cargo(&all), TEST_LIMIT);
+    steps.take(format!("a build of the tests{round}"), || {
+        programs = programs::build()?;
+        Ok(())
+    });
+    steps.take(format!("tests{round}"), || side_by_side::run(&programs));
     let doc = ["test", "--workspace", "--doc", "--no-fail-fast"];
-    steps.tests(format!("examples in the docs{round}"), cargo(&doc), TEST_LIMIT);
+    steps.bounded(format!("examples in the docs{round}"), cargo(&doc), DOC_LIMIT);
     // All at once, and with what tests need: by itself, with fewer features, each would have all it uses built again.
     let build = ["build", "--workspace", "--bins", "--examples"];
     steps.command(format!("a build of the commands and examples{round}"), cargo(&build));
