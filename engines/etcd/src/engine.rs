@@ -205,8 +205,9 @@ impl Inner {
         let limit = self.config.connect_timeout;
         let arriving = async {
             let line = dial(&self.config, server).await?;
-            let facts = arrive(&self.config, &self.layout, &line, before).await?;
+            // Asked for beside the first question: a command that takes a lock for a moment waits for little else.
             let mut ear = line.watching.under(&self.layout.client(&self.client));
+            let facts = arrive(&self.config, &self.layout, &line, before).await?;
             ear.stands().await?;
             Ok((line, facts, ear))
         };

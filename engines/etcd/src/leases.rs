@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::engine::Inner;
-use crate::error::{is_lease_gone, unexpected};
+use crate::error::unexpected;
 use crate::proto::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse, PutRequest, PutResponse, path,
 };
@@ -29,6 +29,8 @@ pub(crate) struct Lease {
     /// The moment before the last refresh that reached the server was sent, in nanoseconds.
     refreshed: AtomicU64,
     ended: AtomicBool,
+    /// Whether somebody sees to it that the server tells us of its end.
+    announcing: AtomicBool,
     /// Whether the server would tell us of its end.
     pub(crate) announced: AtomicBool,
 }
@@ -40,6 +42,7 @@ impl Lease {
             ttl,
             refreshed: AtomicU64::new(sent.as_nanos()),
             ended: AtomicBool::new(false),
+            announcing: AtomicBool::new(false),
             announced: AtomicBool::new(false),
         }
     }
@@ -74,6 +77,15 @@ impl Lease {
     }
 }
 
+/// An announcement under way: unless it comes to its end, also if it is dropped, the next claim makes it.
+struct Announcing<'a>(&'a Lease);
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.0.announcing.store(self.0.announced.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
 /// How many seconds a lease has for claims of this TTL.
 fn seconds(ttl: Ttl) -> u64 {
     ttl.as_duration().as_nanos().div_ceil(1_000_000_000) as u64
@@ -93,7 +105,6 @@ impl Inner {
         }
         let lease = Arc::new(self.grant(seconds(ttl)).await?);
         *place = Some(Arc::clone(&lease));
-        self.announce(&lease).await?;
         Ok(lease)
     }
 
@@ -105,16 +116,20 @@ impl Inner {
         Ok(Lease::new(answer.value.id, Duration::from_secs(granted), answer.sent))
     }
 
-    /// Leaves a key on the lease, in whose end we hear of the lease's.
-    async fn announce(&self, lease: &Lease) -> Result<()> {
+    /// Leaves a key on the lease, in whose end we hear of the lease's. Beside the first claim on it, which need not wait for
+    /// it: until then deadlines tell what the server does not. What fails is tried again by the next claim.
+    pub(crate) async fn announce(&self, lease: &Lease) {
+        if lease.announcing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let pending = Announcing(lease);
         let key = self.layout.session(&self.client, lease.id);
         let put = PutRequest { key, lease: lease.id, ..PutRequest::default() };
         match self.link.call::<_, PutResponse>(path::PUT, put).await {
             Ok(_) => lease.announced.store(true, Ordering::Release),
-            Err(error) if is_lease_gone(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) => tracing::debug!(%error, "the end of a lease would not be told"),
         }
-        Ok(())
+        drop(pending);
     }
 
     /// Refreshes a lease. `false` if it is no more.

@@ -16,7 +16,8 @@ use palisade_core::{Claimed, Clock, Engine, Renewed, Waited};
 async fn a_renewal_from_the_queue_does_not_extend_a_grant_beyond_what_a_majority_honours() {
     for sent_at in (1_500..2_300).step_by(10) {
         for answered_after in [0, 30, 180] {
-            renewed_around_its_grant(Duration::from_millis(sent_at), Duration::from_millis(answered_after)).await;
+            renewed_around_its_grant(Duration::from_millis(sent_at), Duration::from_millis(answered_after))
+                .await;
         }
     }
 }

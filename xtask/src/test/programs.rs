@@ -18,7 +18,8 @@ pub(crate) struct TestProgram {
 
 /// Builds every test of the workspace.
 pub(crate) fn build() -> Result<Vec<TestProgram>> {
-    let args = ["test", "--workspace", "--all-targets", "--no-run", "--message-format=json-render-diagnostics"];
+    let args =
+        ["test", "--workspace", "--all-targets", "--no-run", "--message-format=json-render-diagnostics"];
     let built = cargo(&args).stderr(Stdio::inherit()).output().context("cargo could not be started")?;
     ensure!(built.status.success(), "{}", built.status);
     let messages = String::from_utf8(built.stdout).context("cargo's messages are not UTF-8")?;
@@ -62,7 +63,10 @@ mod tests {
         ];
         let read = read(&messages.join("\n")).unwrap();
         assert_eq!(read.len(), 1);
-        assert_eq!((read[0].name.as_str(), read[0].folder.as_path()), ("sql/real", "/w/engines/sql".as_ref()));
+        assert_eq!(
+            (read[0].name.as_str(), read[0].folder.as_path()),
+            ("sql/real", "/w/engines/sql".as_ref())
+        );
         assert!(super::read("error: no").is_err());
     }
 }

@@ -40,7 +40,11 @@ pub(crate) fn run(programs: &[TestProgram]) -> Result<()> {
     let failed: Vec<String> = runs.iter().flat_map(|run| failures(run, &stalls)).collect();
     if !failed.is_empty() {
         println!("\nThe tests that failed said:\n{}\n", failed.join("\n"));
-        bail!("{} of {} programs failed", runs.iter().filter(|run| run.problem.is_some()).count(), runs.len());
+        bail!(
+            "{} of {} programs failed",
+            runs.iter().filter(|run| run.problem.is_some()).count(),
+            runs.len()
+        );
     }
     Ok(())
 }
@@ -118,7 +122,10 @@ fn failures(run: &Run<'_>, stalls: &Stalls) -> Vec<String> {
         return vec![format!("{name}: {problem}")];
     }
     let Some(stall) = run.stall else { return told(name, &run.failures) };
-    println!("\n{name}: {} tests failed; the machine stood still for {stall:?} meanwhile:", run.failures.len());
+    println!(
+        "\n{name}: {} tests failed; the machine stood still for {stall:?} meanwhile:",
+        run.failures.len()
+    );
     let again = run.failures.iter().filter(|failure| {
         println!("{}\nRunning it again, alone.", failure.said.join("\n"));
         let (again, output) = run_one(run.program, &[&failure.test, "--exact"], stalls);
@@ -129,5 +136,8 @@ fn failures(run: &Run<'_>, stalls: &Stalls) -> Vec<String> {
 }
 
 fn told(program: &str, failures: &[Failure]) -> Vec<String> {
-    failures.iter().map(|failure| format!("{program}: {}\n{}", failure.test, failure.said.join("\n"))).collect()
+    failures
+        .iter()
+        .map(|failure| format!("{program}: {}\n{}", failure.test, failure.said.join("\n")))
+        .collect()
 }

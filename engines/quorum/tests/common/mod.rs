@@ -54,7 +54,8 @@ impl Clock for WrongClock {
     }
 
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
-        RuntimeClock.sleep_until(deadline.saturating_sub(Duration::from_nanos(self.0.load(Ordering::Relaxed))))
+        RuntimeClock
+            .sleep_until(deadline.saturating_sub(Duration::from_nanos(self.0.load(Ordering::Relaxed))))
     }
 }
 
