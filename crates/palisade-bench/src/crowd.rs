@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::raw::RawClient;
 use crate::report::Requests;
 use crate::stats::{amount, jain, number};
-use crate::target::{Target, counted, sum};
+use crate::target::{Target, counted, give, sum, take};
 use crate::usage;
 use crate::worker::{Job, Worker};
 
@@ -48,9 +48,9 @@ pub(crate) async fn take_turns(client: &Client, resource: &str, turns: usize) ->
     let mut log = Log::new(turns);
     for _ in 0..turns {
         let asked = now();
-        let guard = mutex.acquire().await?;
+        let guard = take(&mutex).await?;
         log.had(asked);
-        guard.release().await?;
+        give(guard).await?;
     }
     Ok(log.share())
 }

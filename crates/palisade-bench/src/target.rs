@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use palisade::{Client, ClientBuilder};
+use palisade::{Client, ClientBuilder, Mutex, MutexGuard};
 use palisade_testkit::launch::{self, launch};
 use palisade_testkit::{Calls, Counting};
 
@@ -118,6 +118,27 @@ async fn until_granting(url: &str, namespace: &str) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Takes what is free or will be; again, if the engine was out of reach for a moment. On a machine that others share
+/// that happens once in a while (a quorum's servers have a tenth of a second to answer), and would cost the minutes before.
+pub(crate) async fn take(mutex: &Mutex) -> Result<MutexGuard> {
+    const TRIES: usize = 5;
+    for _ in 1..TRIES {
+        match mutex.acquire().await {
+            Err(problem) if problem.is_transient() => {}
+            taken => return Ok(taken?),
+        }
+    }
+    Ok(mutex.acquire().await?)
+}
+
+/// Gives it back. An engine that is out of reach for a moment is told in the background.
+pub(crate) async fn give(guard: MutexGuard) -> Result<()> {
+    match guard.release().await {
+        Err(problem) if !problem.is_transient() => Err(problem.into()),
+        _ => Ok(()),
+    }
 }
 
 /// A client of the engine at `url`.

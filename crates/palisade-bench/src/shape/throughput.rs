@@ -10,7 +10,7 @@ use crate::effort::Effort;
 use crate::raw::RawClient;
 use crate::report::{Measure, Row};
 use crate::stats::{amount, median, micros};
-use crate::target::Target;
+use crate::target::{Target, give, take};
 use crate::usage;
 
 const TASKS: usize = 64;
@@ -71,7 +71,7 @@ async fn ours(client: Client, task: usize, pairs: usize) -> Result<Vec<f64>> {
     for number in 0..pairs {
         let mutex = client.mutex(&format!("bench/{task}/{number}"))?;
         let start = Instant::now();
-        mutex.acquire().await?.release().await?;
+        give(take(&mutex).await?).await?;
         times.push(micros(start.elapsed()));
     }
     Ok(times)

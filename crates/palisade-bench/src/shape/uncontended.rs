@@ -9,7 +9,7 @@ use crate::peer::{Peer, PeerFigures};
 use crate::raw::RawClient;
 use crate::report::{Measure, Row};
 use crate::stats::{Spread, amount, median, micros};
-use crate::target::Target;
+use crate::target::{Target, give, take};
 use crate::usage;
 
 /// One client takes and releases, next to the bare commands that this needs.
@@ -111,7 +111,7 @@ async fn ours(client: &Client, keys: Keys, pairs: usize) -> Result<Vec<f64>> {
     for number in 0..pairs {
         let mutex = client.mutex(&keys.of(number))?;
         let start = Instant::now();
-        mutex.acquire().await?.release().await?;
+        give(take(&mutex).await?).await?;
         times.push(micros(start.elapsed()));
     }
     Ok(times)
