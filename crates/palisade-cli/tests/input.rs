@@ -82,6 +82,21 @@ fn names_of_any_size_and_kind() {
 }
 
 #[test]
+fn an_address_at_which_nobody_listens_is_told_once_with_what_to_check() {
+    let address = "127.0.0.1:1";
+    for url in
+        ["redis://ADDRESS", "etcd://ADDRESS", "zk://ADDRESS", "postgres://u@ADDRESS/d", "mysql://u@ADDRESS/d"]
+    {
+        let url = url.replace("ADDRESS", address);
+        let output = Sandbox::at(&url).run(["run", "x", "--", "true"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(69), "{url}: {said}");
+        assert!(said.contains(address) && said.contains("check host and port"), "{url}: {said}");
+        assert!(!said.contains("os error"), "{url}: {said}");
+    }
+}
+
+#[test]
 fn an_engine_that_cannot_serve_is_69() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.code(["run", "x", "--", "true"]), 0);

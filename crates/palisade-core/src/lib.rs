@@ -31,6 +31,7 @@ mod register;
 mod signal;
 mod token;
 mod ttl;
+mod unreachable;
 mod watch;
 
 pub use claim::{Claim, ClaimId, Family, Mode, Owner};

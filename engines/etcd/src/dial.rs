@@ -105,7 +105,7 @@ fn no_connection(
     } else if encrypted {
         " (is it encrypted there? etcd: is for servers that are not)"
     } else {
-        ""
+        return Error::unreachable(server, &error);
     };
     let message = format!("{server} cannot be reached: {words}{hint}");
     Error::new(ErrorKind::Unavailable, message).because(error)

@@ -22,10 +22,7 @@ pub(crate) async fn dial(
     tls: Option<&TlsConnector>,
     server: &str,
 ) -> Result<Pin<Box<dyn Wire>>> {
-    let stream = TcpStream::connect(server).await.map_err(|error| {
-        let message = format!("{server} cannot be reached: {error}");
-        Error::new(ErrorKind::Unavailable, message).because(error)
-    })?;
+    let stream = TcpStream::connect(server).await.map_err(|error| Error::unreachable(server, &error))?;
     let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return Ok(Box::pin(stream)) };
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);

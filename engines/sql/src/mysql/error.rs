@@ -106,7 +106,7 @@ pub(super) fn refused(config: &MySqlConfig, error: Failure) -> Error {
                 format!("{place} does not accept how we encrypt, or our certificate (tls-cert): {why}");
             (ErrorKind::Denied, message)
         }
-        Failure::Io(why) => (ErrorKind::Unavailable, format!("{place} cannot be reached: {why}")),
+        Failure::Io(why) => return Error::unreachable(&place, why),
         other => (ErrorKind::Unavailable, format!("{place} does not speak to us: {other}; is it MySQL?")),
     };
     Error::new(kind, message).because(error)

@@ -73,8 +73,7 @@ fn message(said: &DbError) -> String {
 pub(crate) fn refused(config: &PostgresConfig, error: Failure) -> Error {
     let place = config.place();
     let Some(said) = error.as_db_error() else {
-        let (kind, message) = unanswered(config, &place, &error);
-        return Error::new(kind, message).because(error);
+        return unanswered(config, &place, error);
     };
     let message = match said.code().code() {
         "28P01" | "28000" => {
@@ -87,25 +86,22 @@ pub(crate) fn refused(config: &PostgresConfig, error: Failure) -> Error {
     Error::new(kind(said.code()), message).because(error)
 }
 
-fn unanswered(config: &PostgresConfig, place: &str, error: &Failure) -> (ErrorKind, String) {
+fn unanswered(config: &PostgresConfig, place: &str, error: Failure) -> Error {
     let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
     let tls = config.tls.is_some();
-    if tls && why.contains("certificate") {
+    let (kind, message) = if tls && why.contains("certificate") {
         let message =
             format!("{place} is not who it should be, or its authority is not trusted (tls-ca): {why}");
-        return (ErrorKind::Denied, message);
-    }
-    if tls && why.contains("does not support TLS") {
-        return (ErrorKind::Unavailable, format!("{place} does not encrypt; nothing was sent to it"));
-    }
-    if why.contains("password missing") {
-        return (
-            ErrorKind::Denied,
-            format!("{place} asks for a password; write user:password@, or see password-env"),
-        );
-    }
-    if why.contains("unexpected message") {
-        return (ErrorKind::Unavailable, format!("{place} does not speak to us: {why}; is it PostgreSQL?"));
-    }
-    (ErrorKind::Unavailable, format!("{place} cannot be reached: {why}"))
+        (ErrorKind::Denied, message)
+    } else if tls && why.contains("does not support TLS") {
+        (ErrorKind::Unavailable, format!("{place} does not encrypt; nothing was sent to it"))
+    } else if why.contains("password missing") {
+        let message = format!("{place} asks for a password; write user:password@, or see password-env");
+        (ErrorKind::Denied, message)
+    } else if why.contains("unexpected message") {
+        (ErrorKind::Unavailable, format!("{place} does not speak to us: {why}; is it PostgreSQL?"))
+    } else {
+        return Error::unreachable(place, &error);
+    };
+    Error::new(kind, message).because(error)
 }
