@@ -54,11 +54,37 @@ CREATE TABLE IF NOT EXISTS palisade_claim (
     token BIGINT NOT NULL,
     slot INT,
     ttl BIGINT NOT NULL,
+    -- It lasts until then, or until its lease ends, whichever is later.
     expires BIGINT NOT NULL,
     since BIGINT NOT NULL,
     owner MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     value LONGBLOB,
+    -- Its client's lease of this number, if it was ever renewed together with others.
+    lease INT,
     PRIMARY KEY (hash, seq)
+) ENGINE = InnoDB
+//
+-- What many claims of one client, and of one TTL, are renewed by. A lease that has ended is never renewed: whoever finds
+-- it so removes it first. A number is used once, and a claim moves to greater ones only: a statement that comes late
+-- takes nothing back.
+--
+-- Whoever touches several tables locks rows of this one first, then lanes, then claims; who holds a lane never waits for
+-- a lease.
+CREATE TABLE IF NOT EXISTS palisade_lease (
+    client VARBINARY(64) NOT NULL,
+    number INT NOT NULL,
+    ttl BIGINT NOT NULL,
+    expires BIGINT NOT NULL,
+    PRIMARY KEY (client, number)
+) ENGINE = InnoDB
+//
+-- Leases of which a claim was ended by somebody else: its client must ask for each of them.
+CREATE TABLE IF NOT EXISTS palisade_breach (
+    id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    client VARBINARY(64) NOT NULL,
+    number INT NOT NULL,
+    ends BIGINT NOT NULL,
+    KEY palisade_breach_lease (client, number)
 ) ENGINE = InnoDB
 //
 -- Claims that must not come in any more, and why.
@@ -133,6 +159,30 @@ BEGIN
     END IF;
 END
 //
+DROP PROCEDURE IF EXISTS palisade_is_over
+//
+-- Whether a lease has ended, or there is none. If so it is no more afterwards; while somebody is about to renew it, it has not.
+-- One that a clock which was set back has made last too long has from now on the time that it was ever promised.
+CREATE PROCEDURE palisade_is_over(IN p_client VARBINARY(64), IN p_number INT, OUT p_over INT)
+BEGIN
+    DECLARE v_expires, v_ttl BIGINT;
+    DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    SELECT expires, ttl INTO v_expires, v_ttl FROM palisade_lease WHERE client = p_client AND number = p_number;
+    SET p_over = IF(v_expires IS NULL, 1, 0);
+    IF v_expires <= v_now OR v_expires > v_now + v_ttl THEN
+        SET v_expires = NULL;
+        SELECT expires, ttl INTO v_expires, v_ttl FROM palisade_lease
+            WHERE client = p_client AND number = p_number FOR UPDATE SKIP LOCKED;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        IF v_expires <= v_now THEN
+            DELETE FROM palisade_lease WHERE client = p_client AND number = p_number;
+            SET p_over = 1;
+        ELSEIF v_expires > v_now + v_ttl THEN
+            UPDATE palisade_lease SET expires = v_now + ttl WHERE client = p_client AND number = p_number;
+        END IF;
+    END IF;
+END
+//
 DROP PROCEDURE IF EXISTS palisade_settle
 //
 -- Brings the front of a queue in order: what has expired goes, and those whose turn it is come in. Says who is inside
@@ -144,21 +194,27 @@ CREATE PROCEDURE palisade_settle(
 BEGIN
     DECLARE v_after BIGINT DEFAULT -1;
     DECLARE v_seq, v_token, v_ttl, v_expires, v_now BIGINT;
-    DECLARE v_mode, v_slots, v_held, v_slot, v_place INT;
+    DECLARE v_mode, v_slots, v_held, v_slot, v_place, v_lease, v_over INT;
+    DECLARE v_client VARBINARY(64);
     SET p_waits = 0, p_exclusive = 0, p_shared = 0, p_taken = 0;
     front: LOOP
         SET v_seq = NULL;
-        SELECT seq, mode, slots, held, token, slot, ttl, expires
-            INTO v_seq, v_mode, v_slots, v_held, v_token, v_slot, v_ttl, v_expires FROM palisade_claim
+        SELECT seq, mode, slots, held, token, slot, ttl, expires, client, lease
+            INTO v_seq, v_mode, v_slots, v_held, v_token, v_slot, v_ttl, v_expires, v_client, v_lease FROM palisade_claim
             WHERE hash = p_hash AND seq > v_after AND namespace = p_namespace AND resource = p_resource
             ORDER BY seq LIMIT 1;
         IF v_seq IS NULL THEN
             LEAVE front;
         END IF;
-        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-        IF v_expires <= v_now THEN
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_over = 1;
+        IF v_lease IS NOT NULL THEN
+            -- At the first look, not only once the claim itself is over: a clock that was set back is noticed here, too.
+            CALL palisade_is_over(v_client, v_lease, v_over);
+        END IF;
+        IF v_expires <= v_now AND v_over = 1 THEN
             -- It may be renewed at this very moment: then it is looked at again.
-            DELETE FROM palisade_claim WHERE hash = p_hash AND seq = v_seq AND expires <= v_now;
+            DELETE FROM palisade_claim
+                WHERE hash = p_hash AND seq = v_seq AND expires <= v_now AND lease <=> v_lease;
             ITERATE front;
         END IF;
         SET v_after = v_seq;
@@ -207,10 +263,12 @@ BEGIN
         SET v_seq = NULL;
         SELECT seq, CONCAT('{"id":"', HEX(id), '","family":', family, ',"mode":', mode, ',"slots":', slots,
             ',"held":', IF(held, 'true', 'false'), ',"token":', token, ',"slot":', COALESCE(slot, 'null'),
-            ',"age":', v_now - since, ',"expires_in":', expires - v_now, ',"owner":', JSON_QUOTE(owner),
-            ',"value":', COALESCE(CONCAT('"', HEX(value), '"'), 'null'), '}') INTO v_seq, v_one FROM palisade_claim
+            ',"age":', v_now - since, ',"expires_in":', GREATEST(own.expires, COALESCE(its.expires, 0)) - v_now,
+            ',"owner":', JSON_QUOTE(owner), ',"value":', COALESCE(CONCAT('"', HEX(value), '"'), 'null'), '}')
+            INTO v_seq, v_one FROM palisade_claim AS own
+            LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
             WHERE hash = p_hash AND seq > v_after AND namespace = p_namespace AND resource = p_resource AND held = 1
-                AND expires > v_now
+                AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now
             ORDER BY seq LIMIT 1;
         IF v_seq IS NULL THEN
             LEAVE holder;
@@ -230,9 +288,12 @@ CREATE PROCEDURE palisade_queued(
 )
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-    SELECT COUNT(IF(held = 1, NULL, 1)), COALESCE(MIN(LEAST(expires, v_now + ttl)) - v_now, 0) INTO p_ahead, p_look
-        FROM palisade_claim
-        WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND seq < p_seq AND expires > v_now;
+    SELECT COUNT(IF(held = 1, NULL, 1)),
+        COALESCE(MIN(LEAST(GREATEST(own.expires, COALESCE(its.expires, 0)), v_now + own.ttl)) - v_now, 0)
+        INTO p_ahead, p_look FROM palisade_claim AS own
+        LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
+        WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND seq < p_seq
+            AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now;
 END
 //
 DROP PROCEDURE IF EXISTS palisade_decide
@@ -253,19 +314,30 @@ decide: BEGIN
     DECLARE v_seq, v_token, v_expires, v_now, v_look BIGINT;
     DECLARE v_held, v_slot, v_ahead, v_place, v_waits, v_exclusive, v_shared, v_taken INT;
     DECLARE v_free INT DEFAULT 1;
+    DECLARE v_tries INT DEFAULT 0;
+    DECLARE v_lease, v_over INT;
+    DECLARE v_client VARBINARY(64);
     DECLARE v_note LONGTEXT CHARACTER SET utf8mb4;
     IF EXISTS (SELECT 1 FROM palisade_claim WHERE hash = p_hash) THEN
         SET v_free = 0;
         own: LOOP
             CALL palisade_settle(p_hash, p_namespace, p_resource, p_n, p_top, v_waits, v_exclusive, v_shared, v_taken);
             SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_seq = NULL;
-            SELECT seq, held, token, slot, expires INTO v_seq, v_held, v_token, v_slot, v_expires FROM palisade_claim
+            SELECT seq, held, token, slot, GREATEST(own.expires, COALESCE(its.expires, 0)), own.client, own.lease
+                INTO v_seq, v_held, v_token, v_slot, v_expires, v_client, v_lease FROM palisade_claim AS own
+                LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
                 WHERE hash = p_hash AND id = p_id LIMIT 1;
-            IF v_seq IS NULL OR v_expires > v_now THEN
+            -- Three times at most: a lease that is over and about to be renewed is not waited for.
+            SET v_tries = v_tries + 1;
+            IF v_seq IS NULL OR v_expires > v_now OR v_tries > 3 THEN
                 LEAVE own;
             END IF;
             -- It expired just now, unless it is renewed at this very moment: either way all is looked at again.
-            DELETE FROM palisade_claim WHERE hash = p_hash AND seq = v_seq AND expires <= v_now;
+            CALL palisade_is_over(v_client, v_lease, v_over);
+            IF v_over = 1 THEN
+                DELETE FROM palisade_claim
+                    WHERE hash = p_hash AND seq = v_seq AND expires <= v_now AND lease <=> v_lease;
+            END IF;
         END LOOP;
         IF v_seq IS NOT NULL THEN
             IF v_held = 1 THEN
@@ -289,9 +361,10 @@ decide: BEGIN
     END IF;
     IF p_mode = 2 AND v_free = 0 AND (v_waits = 1 OR v_taken > 0) THEN
         SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-        SELECT slots INTO v_ahead FROM palisade_claim
-            WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND mode = 2 AND expires > v_now
-                AND slots <> p_slots LIMIT 1;
+        SELECT slots INTO v_ahead FROM palisade_claim AS own
+            LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
+            WHERE hash = p_hash AND namespace = p_namespace AND resource = p_resource AND mode = 2
+                AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now AND slots <> p_slots LIMIT 1;
         IF v_ahead IS NOT NULL THEN
             SET p_said = CONCAT_WS('|', p_at, 'c', '', '', '', '', '', COALESCE(v_ahead, ''), '');
             LEAVE decide;
@@ -310,7 +383,7 @@ decide: BEGIN
     CALL palisade_draw(p_hash, IF(v_place IS NULL, 0, p_floor), p_n, p_top);
     SET v_seq = p_n, v_token = IF(v_place IS NULL, p_floor, p_n), v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
     INSERT INTO palisade_claim VALUES (p_hash, v_seq, p_namespace, p_resource, p_id, p_client, p_family, p_mode, p_slots,
-        v_place IS NOT NULL, v_token, NULLIF(v_place, -1), p_ttl, v_now + p_ttl, v_now, p_owner, p_value);
+        v_place IS NOT NULL, v_token, NULLIF(v_place, -1), p_ttl, v_now + p_ttl, v_now, p_owner, p_value, NULL);
     IF v_place IS NULL THEN
         CALL palisade_queued(p_hash, p_namespace, p_resource, v_seq, v_ahead, v_look);
         SET p_said = CONCAT_WS('|', p_at, 'q', COALESCE(v_seq, ''), '', '', COALESCE(p_ttl, ''), COALESCE(v_look, ''), COALESCE(v_ahead, ''), '');
@@ -396,24 +469,36 @@ END
 DROP PROCEDURE IF EXISTS palisade_take_out
 //
 -- Takes one claim out; its lane is locked. Verdicts: r released, q left the queue, g was gone.
+--
+-- p_client: who asks for it, NULL if by force. Whoever else it belonged to must not renew it unseen.
 CREATE PROCEDURE palisade_take_out(
-    IN p_at INT, IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_id BINARY(16),
-    IN p_seq BIGINT, IN p_note MEDIUMTEXT CHARACTER SET utf8mb4, IN p_keep BIGINT, INOUT p_n BIGINT, INOUT p_top BIGINT,
+    IN p_at INT, IN p_hash BIGINT, IN p_namespace VARBINARY(580), IN p_client VARBINARY(64),
+    IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_seq BIGINT, IN p_note MEDIUMTEXT CHARACTER SET utf8mb4, IN p_keep BIGINT, INOUT p_n BIGINT, INOUT p_top BIGINT,
     OUT p_said LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
-    DECLARE v_seq BIGINT;
-    DECLARE v_held, v_lives, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_seq, v_ttl BIGINT;
+    DECLARE v_held, v_lives, v_lease, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_client VARBINARY(64);
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
     IF p_seq < 0 THEN
-        SELECT seq, held, expires > v_now INTO v_seq, v_held, v_lives FROM palisade_claim
-            WHERE hash = p_hash AND id = p_id LIMIT 1;
+        SELECT seq, held, expires > v_now, client, lease, ttl INTO v_seq, v_held, v_lives, v_client, v_lease, v_ttl
+            FROM palisade_claim WHERE hash = p_hash AND id = p_id LIMIT 1 FOR UPDATE;
     ELSE
-        SELECT seq, held, expires > v_now INTO v_seq, v_held, v_lives FROM palisade_claim
-            WHERE hash = p_hash AND seq = p_seq AND id = p_id;
+        SELECT seq, held, expires > v_now, client, lease, ttl INTO v_seq, v_held, v_lives, v_client, v_lease, v_ttl
+            FROM palisade_claim WHERE hash = p_hash AND seq = p_seq AND id = p_id FOR UPDATE;
     END IF;
     IF v_seq IS NOT NULL THEN
         DELETE FROM palisade_claim WHERE hash = p_hash AND seq = v_seq;
+    END IF;
+    IF v_lease IS NOT NULL THEN
+        IF v_lives = 0 THEN
+            SELECT COUNT(*) INTO v_lives FROM palisade_lease
+                WHERE client = v_client AND number = v_lease AND expires > v_now;
+        END IF;
+        IF NOT (v_client <=> p_client) THEN
+            INSERT INTO palisade_breach (client, number, ends) VALUES (v_client, v_lease, v_now + 2 * v_ttl + 60000000);
+        END IF;
     END IF;
     IF p_note IS NOT NULL OR v_seq IS NULL THEN
         INSERT IGNORE INTO palisade_grave
@@ -445,7 +530,7 @@ DROP PROCEDURE IF EXISTS palisade_leave
 //
 -- Gives a claim back. p_seq: where it stands, -1 if that is not known. p_doubt: whether it may be on its way more than once.
 CREATE PROCEDURE palisade_leave(
-    IN p_namespace VARBINARY(580), IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_seq BIGINT, IN p_doubt INT,
+    IN p_namespace VARBINARY(580), IN p_client VARBINARY(64), IN p_resource VARBINARY(580), IN p_id BINARY(16), IN p_seq BIGINT, IN p_doubt INT,
     IN p_ttl BIGINT
 )
 BEGIN
@@ -459,8 +544,8 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     CALL palisade_lock(v_hash, v_n, v_top);
-    CALL palisade_take_out(1, v_hash, p_namespace, p_resource, p_id, p_seq, IF(p_doubt = 1, 'withdrawn', NULL), p_ttl,
-        v_n, v_top, v_said);
+    CALL palisade_take_out(1, v_hash, p_namespace, p_client, p_resource, p_id, p_seq, IF(p_doubt = 1, 'withdrawn', NULL),
+        p_ttl, v_n, v_top, v_said);
     COMMIT;
     IF p_doubt = 1 THEN
         CALL palisade_tidy();
@@ -472,7 +557,7 @@ DROP PROCEDURE IF EXISTS palisade_leave_each
 //
 -- Gives several claims back: lists of resource and id in hexadecimal digits, seq, doubt and TTL.
 CREATE PROCEDURE palisade_leave_each(
-    IN p_namespace VARBINARY(580), IN p_count INT, IN p_leaving LONGTEXT CHARACTER SET utf8mb4
+    IN p_namespace VARBINARY(580), IN p_client VARBINARY(64), IN p_count INT, IN p_leaving LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
     DECLARE v_n, v_top, v_hash, v_seq, v_ttl BIGINT;
@@ -501,8 +586,8 @@ BEGIN
             CALL palisade_lock(v_hash, v_n, v_top);
             SET v_lane = v_hash >> 50;
         END IF;
-        CALL palisade_take_out(v_at, v_hash, p_namespace, UNHEX(v_resource), v_id, v_seq, IF(v_doubt = 1, 'withdrawn', NULL),
-            v_ttl, v_n, v_top, v_said);
+        CALL palisade_take_out(v_at, v_hash, p_namespace, p_client, UNHEX(v_resource), v_id, v_seq,
+            IF(v_doubt = 1, 'withdrawn', NULL), v_ttl, v_n, v_top, v_said);
         SET v_all = CONCAT_WS('\n', v_all, v_said), v_done = v_done + 1;
     END WHILE;
     CLOSE v_leaving;
@@ -530,10 +615,11 @@ BEGIN
     START TRANSACTION;
     CALL palisade_lock(v_hash, v_n, v_top);
     SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-    SELECT seq, ttl INTO v_seq, v_ttl FROM palisade_claim
-        WHERE hash = v_hash AND id = p_id AND expires > v_now LIMIT 1;
+    SELECT own.seq, own.ttl INTO v_seq, v_ttl FROM palisade_claim AS own
+        LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
+        WHERE hash = v_hash AND id = p_id AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now LIMIT 1;
     IF v_seq IS NOT NULL THEN
-        CALL palisade_take_out(1, v_hash, p_namespace, p_resource, p_id, v_seq, CONCAT('evicted ', p_reason), v_ttl, v_n,
+        CALL palisade_take_out(1, v_hash, p_namespace, NULL, p_resource, p_id, v_seq, CONCAT('evicted ', p_reason), v_ttl, v_n,
             v_top, v_said);
     END IF;
     COMMIT;
@@ -543,15 +629,19 @@ END
 //
 DROP PROCEDURE IF EXISTS palisade_renew
 //
--- Renews claims, held and queued: lists of resource and id in hexadecimal digits, seq and TTL. Verdicts: v valid,
+-- Renews claims, held and queued, one by one: lists of resource and id in hexadecimal digits, seq and TTL. Verdicts: v valid,
 -- u unknown (note: why, if that is known).
+--
+-- p_lease: the number of a new lease that they are renewed by from now on, NULL if by none; all have one TTL then. Ahead:
+-- by which each is.
 CREATE PROCEDURE palisade_renew(
-    IN p_namespace VARBINARY(580), IN p_count INT, IN p_claims LONGTEXT CHARACTER SET utf8mb4
+    IN p_namespace VARBINARY(580), IN p_client VARBINARY(64), IN p_lease INT, IN p_count INT,
+    IN p_claims LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
     DECLARE v_hash, v_seq, v_found, v_ttl, v_now BIGINT;
     DECLARE v_done INT DEFAULT 0;
-    DECLARE v_at, v_lives INT;
+    DECLARE v_at, v_lives, v_on INT;
     DECLARE v_id BINARY(16);
     DECLARE v_note, v_all LONGTEXT CHARACTER SET utf8mb4;
     -- Rows in the order in which those who hold lanes touch them.
@@ -567,32 +657,115 @@ BEGIN
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
+    IF p_lease IS NOT NULL THEN
+        SET v_ttl = JSON_EXTRACT(p_claims, '$[0][3]');
+        INSERT INTO palisade_lease VALUES (p_client, p_lease, v_ttl, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + v_ttl);
+    END IF;
     OPEN v_claims;
     WHILE v_done < p_count DO
         FETCH v_claims INTO v_at, v_hash, v_id, v_seq, v_ttl;
-        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_lives = 0, v_note = NULL;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_lives = 0, v_on = NULL, v_note = NULL;
         IF v_seq < 0 THEN
             SET v_found = NULL;
             SELECT seq INTO v_found FROM palisade_claim WHERE hash = v_hash AND id = v_id LIMIT 1;
             SET v_seq = COALESCE(v_found, -1);
         END IF;
         IF v_seq >= 0 THEN
-            UPDATE palisade_claim SET expires = v_now + v_ttl
+            -- A claim that was asked for by another client stays on its own: the lease would be looked for with that one.
+            UPDATE palisade_claim SET expires = v_now + v_ttl,
+                lease = IF(p_lease IS NOT NULL AND client = p_client, GREATEST(COALESCE(lease, 0), p_lease), lease)
                 WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires > v_now;
             SET v_lives = ROW_COUNT();
             IF v_lives = 0 THEN
-                -- What is set to what it was does not count as changed.
-                SELECT COUNT(*) INTO v_lives FROM palisade_claim
-                    WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires = v_now + v_ttl;
+                -- What is set to what it was does not count as changed. And one on a lease may last for longer than it says.
+                SELECT COUNT(*) INTO v_lives FROM palisade_claim AS own
+                    LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
+                    WHERE own.hash = v_hash AND own.seq = v_seq AND own.id = v_id
+                        AND (own.expires = v_now + v_ttl OR its.expires > v_now);
+                IF v_lives = 1 THEN
+                    UPDATE palisade_claim SET expires = v_now + v_ttl,
+                        lease = IF(p_lease IS NOT NULL AND client = p_client, GREATEST(COALESCE(lease, 0), p_lease), lease)
+                        WHERE hash = v_hash AND seq = v_seq AND id = v_id;
+                    -- Somebody may have ended it since.
+                    SELECT COUNT(*) INTO v_lives FROM palisade_claim
+                        WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires = v_now + v_ttl;
+                END IF;
+            END IF;
+            IF p_lease IS NOT NULL THEN
+                -- Not of one that is on a lease of another client, which may have the same number.
+                SELECT lease INTO v_on FROM palisade_claim
+                    WHERE hash = v_hash AND seq = v_seq AND id = v_id AND client = p_client;
             END IF;
         END IF;
         IF v_lives = 0 THEN
             SELECT note INTO v_note FROM palisade_grave WHERE id = v_id;
         END IF;
-        SET v_all = CONCAT_WS('\n', v_all, CONCAT_WS('|', v_at, IF(v_lives = 0, 'u', 'v'), '', '', '', '', '', '', COALESCE(CONCAT('x', HEX(v_note)), ''))),
+        SET v_all = CONCAT_WS('\n', v_all, CONCAT_WS('|', v_at, IF(v_lives = 0, 'u', 'v'), '', '', '', '', '', COALESCE(v_on, ''), COALESCE(CONCAT('x', HEX(v_note)), ''))),
             v_done = v_done + 1;
     END WHILE;
     CLOSE v_claims;
+    COMMIT;
+    SELECT v_all;
+END
+//
+DROP PROCEDURE IF EXISTS palisade_keep
+//
+-- Renews leases, and with each all its claims, but for those that leave: these end when they would have. p_leases: lists of
+-- number and TTL, in the order of numbers; p_left: of resource and id in hexadecimal digits, seq and the number of the
+-- lease. Says which were renewed, and are whole.
+CREATE PROCEDURE palisade_keep(
+    IN p_namespace VARBINARY(580), IN p_client VARBINARY(64), IN p_leases_count INT,
+    IN p_leases LONGTEXT CHARACTER SET utf8mb4, IN p_left_count INT, IN p_left LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+    DECLARE v_hash, v_seq, v_ttl, v_now, v_ends BIGINT;
+    DECLARE v_done INT DEFAULT 0;
+    DECLARE v_lease INT;
+    DECLARE v_id BINARY(16);
+    DECLARE v_all LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_left CURSOR FOR
+        SELECT CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, UNHEX(id), seq, lease
+        FROM JSON_TABLE(p_left, '$[*]' COLUMNS (
+            resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]', seq BIGINT PATH '$[2]',
+            lease INT PATH '$[3]')) AS asked
+        ORDER BY 1, 3;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    -- All are locked before any claim is, in one order: two of these may be under way.
+    WHILE v_done < p_leases_count DO
+        SET v_lease = JSON_EXTRACT(p_leases, CONCAT('$[', v_done, '][0]')), v_done = v_done + 1;
+        SELECT expires INTO v_ends FROM palisade_lease WHERE client = p_client AND number = v_lease FOR UPDATE;
+    END WHILE;
+    SET v_done = 0;
+    OPEN v_left;
+    WHILE v_done < p_left_count DO
+        FETCH v_left INTO v_hash, v_id, v_seq, v_lease;
+        SET v_ends = NULL;
+        SELECT expires INTO v_ends FROM palisade_lease WHERE client = p_client AND number = v_lease;
+        UPDATE palisade_claim SET lease = NULL, expires = GREATEST(expires, COALESCE(v_ends, 0))
+            WHERE hash = v_hash AND (v_seq < 0 OR seq = v_seq) AND id = v_id AND client = p_client AND lease = v_lease;
+        SET v_done = v_done + 1;
+    END WHILE;
+    CLOSE v_left;
+    SET v_done = 0;
+    WHILE v_done < p_leases_count DO
+        SET v_lease = JSON_EXTRACT(p_leases, CONCAT('$[', v_done, '][0]')),
+            v_ttl = JSON_EXTRACT(p_leases, CONCAT('$[', v_done, '][1]')), v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        IF NOT EXISTS (SELECT 1 FROM palisade_breach WHERE client = p_client AND number = v_lease) THEN
+            UPDATE palisade_lease SET expires = v_now + v_ttl
+                WHERE client = p_client AND number = v_lease AND expires > v_now;
+            -- What is set to what it was does not count as changed.
+            IF EXISTS (SELECT 1 FROM palisade_lease
+                WHERE client = p_client AND number = v_lease AND expires = v_now + v_ttl) THEN
+                SET v_all = CONCAT_WS('\n', v_all, v_lease);
+            END IF;
+        END IF;
+        SET v_done = v_done + 1;
+    END WHILE;
     COMMIT;
     SELECT v_all;
 END
@@ -606,8 +779,9 @@ CREATE PROCEDURE palisade_change(
     IN p_value LONGBLOB
 )
 BEGIN
-    DECLARE v_n, v_top, v_seq, v_now BIGINT;
-    DECLARE v_mode, v_slots, v_held, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_n, v_top, v_seq, v_now, v_expires BIGINT;
+    DECLARE v_mode, v_slots, v_held, v_lease, v_waits, v_exclusive, v_shared, v_taken INT;
+    DECLARE v_client VARBINARY(64);
     DECLARE v_hash BIGINT DEFAULT CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_resource), 256), 15), 16, 10) AS SIGNED);
     DECLARE v_verdict CHAR(1) CHARACTER SET ascii DEFAULT 'd';
     DECLARE v_note LONGTEXT CHARACTER SET utf8mb4;
@@ -619,8 +793,13 @@ BEGIN
     START TRANSACTION;
     CALL palisade_lock(v_hash, v_n, v_top);
     SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-    SELECT seq, mode, slots, held INTO v_seq, v_mode, v_slots, v_held FROM palisade_claim
-        WHERE hash = v_hash AND id = p_id AND expires > v_now LIMIT 1 FOR UPDATE;
+    SELECT seq, mode, slots, held, expires, client, lease
+        INTO v_seq, v_mode, v_slots, v_held, v_expires, v_client, v_lease FROM palisade_claim
+        WHERE hash = v_hash AND id = p_id LIMIT 1 FOR UPDATE;
+    IF v_expires <= v_now AND NOT EXISTS (SELECT 1 FROM palisade_lease
+        WHERE client = v_client AND number = v_lease AND expires > v_now) THEN
+        SET v_seq = NULL;
+    END IF;
     IF v_seq IS NULL THEN
         SET v_verdict = 'u';
         SELECT note INTO v_note FROM palisade_grave WHERE id = p_id;
@@ -647,12 +826,18 @@ DROP PROCEDURE IF EXISTS palisade_stand
 CREATE PROCEDURE palisade_stand(IN p_namespace VARBINARY(580), IN p_claims LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-    SELECT CONCAT_WS('|', asked.at, IF(own.held IS NULL, 'u', IF(own.held = 1, 'g', 'q')), COALESCE(own.seq, ''), COALESCE(own.token, ''), COALESCE(own.slot, ''), COALESCE(own.expires - v_now, ''), '', '', COALESCE(CONCAT('x', HEX(grave.note)), ''))
-    FROM (SELECT at, CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, UNHEX(id) AS id
-        FROM JSON_TABLE(p_claims, '$[*]' COLUMNS (
-            at FOR ORDINALITY, resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]')) AS listed) AS asked
-    LEFT JOIN palisade_claim AS own ON own.hash = asked.hash AND own.id = asked.id AND own.expires > v_now
-    LEFT JOIN palisade_grave AS grave ON grave.id = asked.id AND own.id IS NULL;
+    SELECT CONCAT_WS('|', found.at, IF(found.ends > v_now, IF(found.held = 1, 'g', 'q'), 'u'),
+        COALESCE(IF(found.ends > v_now, found.seq, NULL), ''), COALESCE(IF(found.ends > v_now, found.token, NULL), ''),
+        COALESCE(IF(found.ends > v_now, found.slot, NULL), ''), COALESCE(IF(found.ends > v_now, found.ends - v_now, NULL), ''),
+        '', '', COALESCE(CONCAT('x', HEX(grave.note)), ''))
+    FROM (SELECT asked.at, asked.id, own.held, own.seq, own.token, own.slot,
+            GREATEST(own.expires, COALESCE(its.expires, 0)) AS ends
+        FROM (SELECT at, CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, UNHEX(resource)), 256), 15), 16, 10) AS SIGNED) AS hash, UNHEX(id) AS id
+            FROM JSON_TABLE(p_claims, '$[*]' COLUMNS (
+                at FOR ORDINALITY, resource VARCHAR(1160) PATH '$[0]', id CHAR(32) PATH '$[1]')) AS listed) AS asked
+        LEFT JOIN palisade_claim AS own ON own.hash = asked.hash AND own.id = asked.id
+        LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease) AS found
+    LEFT JOIN palisade_grave AS grave ON grave.id = found.id AND NOT COALESCE(found.ends > v_now, 0);
 END
 //
 DROP PROCEDURE IF EXISTS palisade_show
@@ -673,6 +858,9 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     -- As in palisade_settle: what a clock that was set back has made last too long.
+    IF EXISTS (SELECT 1 FROM palisade_lease WHERE expires > v_now + ttl) THEN
+        UPDATE palisade_lease SET expires = v_now + ttl WHERE expires > v_now + ttl;
+    END IF;
     IF p_exact IS NOT NULL THEN
         SET v_hash = CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_exact), 256), 15), 16, 10) AS SIGNED);
         IF EXISTS (SELECT 1 FROM palisade_claim WHERE hash = v_hash AND expires > v_now + ttl) THEN
@@ -680,10 +868,12 @@ BEGIN
         END IF;
         SELECT resource, CONCAT('{"id":"', HEX(id), '","family":', family, ',"mode":', mode, ',"slots":', slots,
             ',"held":', IF(held, 'true', 'false'), ',"token":', token, ',"slot":', COALESCE(slot, 'null'),
-            ',"age":', v_now - since, ',"expires_in":', expires - v_now, ',"owner":', JSON_QUOTE(owner),
-            ',"value":', COALESCE(CONCAT('"', HEX(value), '"'), 'null'), '}') FROM palisade_claim
+            ',"age":', v_now - since, ',"expires_in":', GREATEST(own.expires, COALESCE(its.expires, 0)) - v_now,
+            ',"owner":', JSON_QUOTE(owner), ',"value":', COALESCE(CONCAT('"', HEX(value), '"'), 'null'), '}')
+            FROM palisade_claim AS own
+            LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
             WHERE hash = v_hash AND namespace = p_namespace AND resource = p_exact
-                AND (p_after IS NULL OR resource > p_after) AND expires > v_now
+                AND (p_after IS NULL OR resource > p_after) AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now
             ORDER BY seq;
     ELSE
         IF EXISTS (SELECT 1 FROM palisade_claim WHERE namespace = p_namespace AND expires > v_now + ttl) THEN
@@ -691,11 +881,13 @@ BEGIN
         END IF;
         SELECT ranked.resource, CONCAT('{"id":"', HEX(own.id), '","family":', own.family, ',"mode":', own.mode, ',"slots":', own.slots,
             ',"held":', IF(own.held, 'true', 'false'), ',"token":', own.token, ',"slot":', COALESCE(own.slot, 'null'),
-            ',"age":', v_now - own.since, ',"expires_in":', own.expires - v_now, ',"owner":', JSON_QUOTE(own.owner),
+            ',"age":', v_now - own.since, ',"expires_in":', ranked.ends - v_now, ',"owner":', JSON_QUOTE(own.owner),
             ',"value":', COALESCE(CONCAT('"', HEX(own.value), '"'), 'null'), '}') FROM (
-            SELECT hash, seq, resource, DENSE_RANK() OVER (ORDER BY resource) AS place FROM palisade_claim
+            SELECT hash, seq, resource, GREATEST(claim.expires, COALESCE(its.expires, 0)) AS ends,
+                DENSE_RANK() OVER (ORDER BY resource) AS place FROM palisade_claim AS claim
+            LEFT JOIN palisade_lease AS its ON its.client = claim.client AND its.number = claim.lease
             WHERE namespace = p_namespace AND LEFT(resource, LENGTH(p_prefix)) = p_prefix
-                AND (p_after IS NULL OR resource > p_after) AND expires > v_now
+                AND (p_after IS NULL OR resource > p_after) AND GREATEST(claim.expires, COALESCE(its.expires, 0)) > v_now
         ) AS ranked
         JOIN palisade_claim AS own ON own.hash = ranked.hash AND own.seq = ranked.seq
         WHERE ranked.place <= p_limit ORDER BY ranked.resource, ranked.seq;
@@ -713,11 +905,24 @@ BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
-    -- Not at a stricter level, at which it would lock all that it reads.
-    IF EXISTS (SELECT 1 FROM palisade_claim WHERE expires <= v_now - 60000000) THEN
+    -- Not at a stricter level, at which it would lock all that it reads. Leases first: what has none any more and is past its
+    -- time is over.
+    IF EXISTS (SELECT 1 FROM palisade_lease WHERE expires <= v_now - 60000000)
+        OR EXISTS (SELECT 1 FROM palisade_breach WHERE ends <= v_now) THEN
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION;
-        DELETE FROM palisade_claim WHERE expires <= v_now - 60000000;
+        DELETE FROM palisade_lease WHERE expires <= v_now - 60000000;
+        DELETE FROM palisade_breach WHERE ends <= v_now;
+        COMMIT;
+    END IF;
+    IF EXISTS (SELECT 1 FROM palisade_claim AS own
+        LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
+        WHERE own.expires <= v_now - 60000000 AND its.number IS NULL) THEN
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION;
+        DELETE own FROM palisade_claim AS own
+            LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
+            WHERE own.expires <= v_now - 60000000 AND its.number IS NULL;
         COMMIT;
     END IF;
     CALL palisade_tidy();

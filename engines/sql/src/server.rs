@@ -220,14 +220,7 @@ impl Line {
         client: &str,
         leaving: &[Leaving],
     ) -> Result<Vec<Answer>> {
-        #[cfg(not(feature = "postgres"))]
-        let _ = client;
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(line) => line.leave(namespace, client, leaving).await,
-            #[cfg(feature = "mysql")]
-            Self::MySql(line) => line.leave(namespace, leaving).await,
-        }
+        each!(self, line => line.leave(namespace, client, leaving).await)
     }
 
     pub(crate) async fn renew(
@@ -236,18 +229,7 @@ impl Line {
         client: &str,
         claims: &[(&Claim, Option<i64>, Option<i32>)],
     ) -> Result<(Vec<Answer>, BootInstant)> {
-        #[cfg(not(feature = "postgres"))]
-        let _ = client;
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(line) => line.renew(namespace, client, claims).await,
-            // Puts none of them on a lease, and says so by naming none.
-            #[cfg(feature = "mysql")]
-            Self::MySql(line) => {
-                let claims: Vec<_> = claims.iter().map(|(claim, seq, _)| (*claim, *seq)).collect();
-                line.renew(namespace, &claims).await
-            }
-        }
+        each!(self, line => line.renew(namespace, client, claims).await)
     }
 
     /// Renews leases: only what a server has put on one is ever renewed by it.
@@ -258,14 +240,7 @@ impl Line {
         leases: &[(i32, Duration)],
         left: &[(&Claim, Option<i64>, i32)],
     ) -> Result<(Vec<i32>, BootInstant)> {
-        #[cfg(not(feature = "postgres"))]
-        let _ = (namespace, client, leases, left);
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(line) => line.keep(namespace, client, leases, left).await,
-            #[cfg(feature = "mysql")]
-            Self::MySql(_) => Err(crate::error::unexpected()),
-        }
+        each!(self, line => line.keep(namespace, client, leases, left).await)
     }
 
     /// Has the server get ready for what is asked most.

@@ -60,7 +60,7 @@ pub fn profile() -> Profile {
         register_expiry: true,
         evict: true,
         drift: Drift { fixed: Duration::from_millis(2), per_mille: 10 },
-        batch: 500,
+        batch: 16_384,
         trips: Trips { claim: 1, withdraw: 1, renew: 1 },
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mysql_async::{Row, Value};
@@ -11,7 +12,9 @@ use serde_json::json;
 use super::arrival::number;
 use super::line::Line;
 use crate::error::unexpected;
-use crate::rows::{Answer, How, Leaving, Stored, bytes_of_hex, family_column, mode_columns, signed, ttl};
+use crate::rows::{
+    Answer, How, Leaving, Stored, bytes_of_hex, family_column, in_micros, mode_columns, signed, ttl,
+};
 
 impl Line {
     /// Asks for claims of one owner.
@@ -62,8 +65,13 @@ impl Line {
         Ok((in_order(&rows, asks.len())?, sent))
     }
 
-    pub(crate) async fn leave(&self, namespace: &str, leaving: &[Leaving]) -> Result<Vec<Answer>> {
-        let mut bound: Vec<Value> = vec![namespace.into()];
+    pub(crate) async fn leave(
+        &self,
+        namespace: &str,
+        client: &str,
+        leaving: &[Leaving],
+    ) -> Result<Vec<Answer>> {
+        let mut bound: Vec<Value> = vec![namespace.into(), client.into()];
         let sql = if let [one] = leaving {
             bound.extend([
                 one.claim.resource.as_str().into(),
@@ -72,7 +80,7 @@ impl Line {
                 i64::from(one.doubtful).into(),
                 ttl(&one.claim).into(),
             ]);
-            "CALL palisade_leave(?, ?, ?, ?, ?, ?)"
+            "CALL palisade_leave(?, ?, ?, ?, ?, ?, ?)"
         } else {
             bound.extend(list(leaving.iter().map(|one| {
                 json!([
@@ -83,19 +91,22 @@ impl Line {
                     ttl(&one.claim)
                 ])
             })));
-            "CALL palisade_leave_each(?, ?, ?)"
+            "CALL palisade_leave_each(?, ?, ?, ?)"
         };
         let (rows, _) = self.call(sql, bound).await?;
         in_order(&rows, leaving.len())
     }
 
+    /// Renews claims, each with its place and the number of a new lease, if any: of all the same.
     pub(crate) async fn renew(
         &self,
         namespace: &str,
-        claims: &[(&Claim, Option<i64>)],
+        client: &str,
+        claims: &[(&Claim, Option<i64>, Option<i32>)],
     ) -> Result<(Vec<Answer>, BootInstant)> {
-        let mut bound: Vec<Value> = vec![namespace.into()];
-        bound.extend(list(claims.iter().map(|(claim, seq)| {
+        let lease = claims.first().and_then(|(.., lease)| *lease);
+        let mut bound: Vec<Value> = vec![namespace.into(), client.into(), lease.into()];
+        bound.extend(list(claims.iter().map(|(claim, seq, _)| {
             json!([
                 hex(claim.resource.as_str().as_bytes()),
                 hex(claim.id.as_bytes()),
@@ -103,8 +114,35 @@ impl Line {
                 ttl(claim)
             ])
         })));
-        let (rows, sent) = self.call("CALL palisade_renew(?, ?, ?)", bound).await?;
+        let (rows, sent) = self.call("CALL palisade_renew(?, ?, ?, ?, ?)", bound).await?;
         Ok((in_order(&rows, claims.len())?, sent))
+    }
+
+    /// Renews leases, from which those claims leave that come with their places and the number of their lease.
+    pub(crate) async fn keep(
+        &self,
+        namespace: &str,
+        client: &str,
+        leases: &[(i32, Duration)],
+        left: &[(&Claim, Option<i64>, i32)],
+    ) -> Result<(Vec<i32>, BootInstant)> {
+        let mut leases = leases.to_vec();
+        leases.sort_unstable();
+        let mut bound: Vec<Value> = vec![namespace.into(), client.into()];
+        bound.extend(list(leases.iter().map(|(number, ttl)| json!([number, in_micros(*ttl)]))));
+        bound.extend(list(left.iter().map(|(claim, seq, lease)| {
+            json!([
+                hex(claim.resource.as_str().as_bytes()),
+                hex(claim.id.as_bytes()),
+                seq.unwrap_or(-1),
+                lease
+            ])
+        })));
+        let (rows, sent) = self.call("CALL palisade_keep(?, ?, ?, ?, ?, ?)", bound).await?;
+        // None at all is NULL.
+        let kept = rows.first().and_then(|row| text(row, 0)).unwrap_or_default();
+        let numbers = kept.lines().map(|number| number.parse().map_err(|_| unexpected()));
+        Ok((numbers.collect::<Result<_>>()?, sent))
     }
 
     pub(crate) async fn change(&self, namespace: &str, claim: &Claim, change: &Change) -> Result<Answer> {

@@ -3,13 +3,82 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use palisade::Client;
 use palisade_core::{Claim, Claimed, GoneReason, Mode, Name, Owner, Renewed, Ttl, Waited};
-use palisade_sql_trials::{client, postgres, soon, until};
-use palisade_testkit::servers::{PostgresOptions, PostgresServer};
+use palisade_sql_trials::{client, mariadb, soon, until};
+use palisade_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
 const TTL: Duration = Duration::from_secs(3);
+
+enum Place {
+    Postgres(PostgresServer),
+    MySql(MariaDbServer),
+}
+
+/// On one server of each kind.
+async fn on_each(trial: impl AsyncFn(&Place) -> Result<()>) -> Result<()> {
+    let settings = vec!["shared_preload_libraries=pg_stat_statements".to_owned()];
+    let postgres = PostgresServer::start(PostgresOptions { settings, ..PostgresOptions::default() }).await?;
+    postgres.psql("CREATE EXTENSION pg_stat_statements").await?;
+    trial(&Place::Postgres(postgres)).await.context("on PostgreSQL")?;
+    trial(&Place::MySql(mariadb().await?)).await.context("on MariaDB")?;
+    let mysql = MariaDbServer::start(MariaDbOptions::mysql()?).await?;
+    trial(&Place::MySql(mysql)).await.context("on MySQL")
+}
+
+impl Place {
+    async fn client(&self) -> Result<Client> {
+        match self {
+            Self::Postgres(server) => client(&server.url()).await,
+            Self::MySql(server) => client(&format!("{}?connect-timeout=30s", server.url())).await,
+        }
+    }
+
+    /// What a statement says, in which tables are called `{claim}` and `{lease}`.
+    async fn sql(&self, statement: &str) -> Result<String> {
+        let named = |prefix: &str| statement.replace('{', prefix).replace('}', "");
+        let said = match self {
+            Self::Postgres(server) => server.psql(&named("palisade.")).await?,
+            Self::MySql(server) => server.sql(&named("palisade_")).await?,
+        };
+        Ok(said.trim().replace(['|', '\t', '\n'], " "))
+    }
+
+    async fn number(&self, statement: &str) -> Result<u64> {
+        Ok(self.sql(statement).await?.parse()?)
+    }
+
+    /// How many statements of ours there were since its start, and how many rows they changed or returned.
+    async fn effort(&self) -> Result<(u64, u64)> {
+        let counts = match self {
+            Self::Postgres(_) => {
+                "SELECT sum(calls), sum(rows) FROM pg_stat_statements WHERE query LIKE '%\"palisade\".%'"
+            }
+            Self::MySql(_) => {
+                "SHOW GLOBAL STATUS WHERE variable_name IN ('Com_call_procedure', 'Innodb_rows_updated')"
+            }
+        };
+        let counts = self.sql(counts).await?;
+        let numbers: Vec<u64> = counts.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [calls, rows] = numbers[..] else { bail!("two numbers were wanted, not {counts:?}") };
+        Ok((calls, rows))
+    }
+
+    async fn deadlocks(&self) -> Result<u64> {
+        match self {
+            Self::Postgres(_) => {
+                self.number("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'").await
+            }
+            Self::MySql(_) => {
+                self.number(
+                    "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'",
+                )
+                .await
+            }
+        }
+    }
+}
 
 fn claims(count: usize, ttl: Duration) -> Result<Vec<Arc<Claim>>> {
     let owner = Arc::new(Owner::this_process());
@@ -38,145 +107,151 @@ async fn renew(client: &Client, claims: &[Arc<Claim>]) -> Result<()> {
 }
 
 /// Claims that are on one lease, of a client.
-async fn together(server: &PostgresServer, count: usize) -> Result<(Client, Vec<Arc<Claim>>)> {
-    let one = client(&server.url()).await?;
+async fn together(place: &Place, count: usize) -> Result<(Client, Vec<Arc<Claim>>)> {
+    let one = place.client().await?;
     let claims = claims(count, TTL)?;
     take(&one, &claims).await?;
     renew(&one, &claims).await?;
-    let leases = server.psql("SELECT count(DISTINCT lease), count(lease) FROM palisade.claim").await?;
-    ensure!(leases.trim() == format!("1|{count}"), "leases and claims on them: {leases}");
+    let leases = place.sql("SELECT count(DISTINCT lease), count(lease) FROM {claim}").await?;
+    ensure!(leases == format!("1 {count}"), "leases and claims on them: {leases}");
     Ok((one, claims))
 }
 
 #[tokio::test]
 async fn many_held_cost_one_statement_and_few_rows() -> Result<()> {
-    let settings = vec!["shared_preload_libraries=pg_stat_statements".to_owned()];
-    let server = PostgresServer::start(PostgresOptions { settings, ..PostgresOptions::default() }).await?;
-    server.psql("CREATE EXTENSION pg_stat_statements").await?;
-    let one = client(&server.url()).await?;
-    let claims = claims(10_000, Duration::from_mins(5))?;
-    take(&one, &claims).await?;
-    renew(&one, &claims[..7_000]).await?;
-    renew(&one, &claims).await?;
-    let statements = "SELECT sum(calls) FROM pg_stat_statements WHERE query LIKE '%\"palisade\".%'";
-    server.psql("SELECT pg_stat_statements_reset()").await?;
-    renew(&one, &claims).await?;
-    let calls = server.psql(statements).await?;
-    ensure!(calls.trim() == "1", "{} statements", calls.trim());
-    let rows = "SELECT sum(rows), bool_and(query LIKE '%\"palisade\".keep(%') FROM pg_stat_statements WHERE query LIKE '%\"palisade\".%'";
-    let rows = server.psql(rows).await?;
-    let (touched, kept) = rows.trim().split_once('|').context("two columns")?;
-    ensure!(kept == "t" && touched.parse::<u32>()? <= 10, "{touched} rows");
-    ensure!(server.psql("SELECT count(*) FROM palisade.lease").await?.trim().parse::<u32>()? <= 10);
-    one.engine().withdraw(&claims).await?;
-    ensure!(server.psql("SELECT count(*) FROM palisade.claim").await?.trim() == "0", "claims are left");
-    Ok(())
+    on_each(async |place| {
+        let one = place.client().await?;
+        let claims = claims(10_000, Duration::from_mins(5))?;
+        take(&one, &claims).await?;
+        renew(&one, &claims[..7_000]).await?;
+        renew(&one, &claims).await?;
+        let before = place.effort().await?;
+        renew(&one, &claims).await?;
+        let after = place.effort().await?;
+        let (calls, rows) = (after.0 - before.0, after.1 - before.1);
+        ensure!(calls == 1 && rows <= 10, "{calls} statements and {rows} rows");
+        ensure!(place.number("SELECT count(*) FROM {lease}").await? <= 10, "many leases");
+        one.engine().withdraw(&claims).await?;
+        ensure!(place.number("SELECT count(*) FROM {claim}").await? == 0, "claims are left");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn what_another_client_asked_for_is_renewed_by_no_lease_of_ours() -> Result<()> {
-    let server = postgres().await?;
-    let (_one, held) = together(&server, 2).await?;
-    let two = client(&server.url()).await?;
-    // They are on the first one's lease number 1; the second's first would have that number, too.
-    take(&two, &held).await?;
-    let ends = async || server.psql("SELECT min(expires) FROM palisade.claim").await;
-    for _ in 0..3 {
-        let before = ends().await?;
-        renew(&two, &held).await?;
-        ensure!(ends().await? > before, "they are called renewed, and end as before");
-    }
-    Ok(())
+    on_each(async |place| {
+        let (_one, held) = together(place, 2).await?;
+        let two = place.client().await?;
+        // They are on the first one's lease number 1; the second's first would have that number, too.
+        take(&two, &held).await?;
+        let ends = async || place.sql("SELECT min(expires) FROM {claim}").await;
+        for _ in 0..3 {
+            let before = ends().await?;
+            renew(&two, &held).await?;
+            ensure!(ends().await? > before, "they are called renewed, and end as before");
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn who_is_not_renewed_ends_though_its_lease_goes_on() -> Result<()> {
-    let server = postgres().await?;
-    let (one, held) = together(&server, 4).await?;
-    let two = client(&server.url()).await?;
-    let next = Arc::clone(&claims(1, Duration::from_mins(1))?[0]);
-    ensure!(matches!(two.engine().claim(&next).await?, Claimed::Queued(_)), "two hold at once");
-    let waiting = soon("the turn", two.engine().wait(&next));
-    let mut waiting = std::pin::pin!(waiting);
-    let turn = loop {
-        renew(&one, &held[1..]).await?;
-        if let Ok(turn) = tokio::time::timeout(TTL / 10, &mut waiting).await {
-            break turn??;
-        }
-    };
-    ensure!(matches!(turn, Waited::Granted(_)), "{turn:?}");
-    let answers = one.engine().renew(&held).await?;
-    ensure!(matches!(answers[0], Renewed::Gone(_)), "what expired was renewed");
-    ensure!(answers[1..].iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
-    Ok(())
+    on_each(async |place| {
+        let (one, held) = together(place, 4).await?;
+        let two = place.client().await?;
+        let next = Arc::clone(&claims(1, Duration::from_mins(1))?[0]);
+        ensure!(matches!(two.engine().claim(&next).await?, Claimed::Queued(_)), "two hold at once");
+        let waiting = soon("the turn", two.engine().wait(&next));
+        let mut waiting = std::pin::pin!(waiting);
+        let turn = loop {
+            renew(&one, &held[1..]).await?;
+            if let Ok(turn) = tokio::time::timeout(TTL / 10, &mut waiting).await {
+                break turn??;
+            }
+        };
+        ensure!(matches!(turn, Waited::Granted(_)), "{turn:?}");
+        let answers = one.engine().renew(&held).await?;
+        ensure!(matches!(answers[0], Renewed::Gone(_)), "what expired was renewed");
+        ensure!(answers[1..].iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn who_was_ended_by_others_is_told_at_its_renewal() -> Result<()> {
-    let server = postgres().await?;
-    let (one, held) = together(&server, 4).await?;
-    let two = client(&server.url()).await?;
-    two.engine().evict(&held[0].resource, held[0].id, "enough").await?;
-    two.engine().withdraw(&held[1..2]).await?;
-    let answers = one.engine().renew(&held).await?;
-    let evicted = Renewed::Gone(GoneReason::Evicted { reason: "enough".to_owned() });
-    ensure!(answers[0] == evicted, "{answers:?}");
-    ensure!(matches!(answers[1], Renewed::Gone(_)), "{answers:?}");
-    ensure!(answers[2..].iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
-    renew(&one, &held[2..]).await
+    on_each(async |place| {
+        let (one, held) = together(place, 4).await?;
+        let two = place.client().await?;
+        two.engine().evict(&held[0].resource, held[0].id, "enough").await?;
+        two.engine().withdraw(&held[1..2]).await?;
+        let answers = one.engine().renew(&held).await?;
+        let evicted = Renewed::Gone(GoneReason::Evicted { reason: "enough".to_owned() });
+        ensure!(answers[0] == evicted, "{answers:?}");
+        ensure!(matches!(answers[1], Renewed::Gone(_)), "{answers:?}");
+        ensure!(answers[2..].iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
+        renew(&one, &held[2..]).await
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_lease_that_ends_ends_all_and_is_not_renewed() -> Result<()> {
-    let server = postgres().await?;
-    let (one, held) = together(&server, 3).await?;
-    let two = client(&server.url()).await?;
-    let next = Arc::clone(&claims(3, Duration::from_mins(1))?[2]);
-    until("one is free", async || Ok(matches!(two.engine().claim(&next).await?, Claimed::Granted(_))))
-        .await?;
-    for answer in one.engine().renew(&held).await? {
-        ensure!(matches!(answer, Renewed::Gone(_)), "what expired was renewed: {answer:?}");
-    }
-    Ok(())
+    on_each(async |place| {
+        let (one, held) = together(place, 3).await?;
+        let two = place.client().await?;
+        let next = Arc::clone(&claims(3, Duration::from_mins(1))?[2]);
+        until("one is free", async || Ok(matches!(two.engine().claim(&next).await?, Claimed::Granted(_))))
+            .await?;
+        for answer in one.engine().renew(&held).await? {
+            ensure!(matches!(answer, Renewed::Gone(_)), "what expired was renewed: {answer:?}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Renews many claims in changing companies while each is handed over from one to the next.
 #[tokio::test]
 async fn renewals_and_hand_overs_do_not_wait_for_each_other() -> Result<()> {
     const ROUNDS: usize = 40;
-    let server = postgres().await?;
-    let (one, two) = (client(&server.url()).await?, client(&server.url()).await?);
-    for round in 0..ROUNDS {
-        let (held, next) = (claims(12, Duration::from_mins(1))?, claims(12, Duration::from_mins(1))?);
-        take(&one, &held).await?;
-        for claim in &next {
-            ensure!(matches!(two.engine().claim(claim).await?, Claimed::Queued(_)), "two hold at once");
+    on_each(async |place| {
+        let (one, two) = (place.client().await?, place.client().await?);
+        for round in 0..ROUNDS {
+            let (held, next) = (claims(12, Duration::from_mins(1))?, claims(12, Duration::from_mins(1))?);
+            take(&one, &held).await?;
+            for claim in &next {
+                ensure!(matches!(two.engine().claim(claim).await?, Claimed::Queued(_)), "two hold at once");
+            }
+            renew(&two, &next).await?;
+            let (left, right) = (one.engine(), two.engine());
+            let company = |at: usize| -> Vec<Arc<Claim>> {
+                next.iter().skip((round + at) % 5).step_by(1 + at % 3).map(Arc::clone).collect()
+            };
+            let (first, second, third) = (company(0), company(1), company(2));
+            let results = futures::join!(
+                left.withdraw(&held),
+                right.renew(&first),
+                right.renew(&second),
+                left.renew(&held),
+                right.renew(&third),
+            );
+            results.0?;
+            for answers in [results.1?, results.2?, results.4?] {
+                ensure!(answers.iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
+            }
+            for claim in &next {
+                let turn = soon("the turn", two.engine().wait(claim)).await??;
+                ensure!(matches!(turn, Waited::Granted(_)), "{turn:?}");
+            }
+            renew(&two, &next).await?;
+            two.engine().withdraw(&next).await?;
         }
-        renew(&two, &next).await?;
-        let (left, right) = (one.engine(), two.engine());
-        let company = |at: usize| -> Vec<Arc<Claim>> {
-            next.iter().skip((round + at) % 5).step_by(1 + at % 3).map(Arc::clone).collect()
-        };
-        let (first, second, third) = (company(0), company(1), company(2));
-        let results = futures::join!(
-            left.withdraw(&held),
-            right.renew(&first),
-            right.renew(&second),
-            left.renew(&held),
-            right.renew(&third),
-        );
-        results.0?;
-        for answers in [results.1?, results.2?, results.4?] {
-            ensure!(answers.iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
-        }
-        for claim in &next {
-            let turn = soon("the turn", two.engine().wait(claim)).await??;
-            ensure!(matches!(turn, Waited::Granted(_)), "{turn:?}");
-        }
-        renew(&two, &next).await?;
-        two.engine().withdraw(&next).await?;
-    }
-    let deadlocks = server.psql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'").await?;
-    ensure!(deadlocks.trim() == "0", "{} deadlocks", deadlocks.trim());
-    Ok(())
+        let deadlocks = place.deadlocks().await?;
+        ensure!(deadlocks == 0, "{deadlocks} deadlocks");
+        Ok(())
+    })
+    .await
 }
