@@ -47,6 +47,16 @@ impl Supervised {
     ///
     /// The timer is armed only when the verb does not complete at once, as most embedded ones do.
     async fn quietly<T>(&self, span: Span, verb: impl Future<Output = Result<T>>) -> Result<T> {
+        self.within(self.limit, span, verb).await
+    }
+
+    /// As [`quietly`](Self::quietly), within another limit.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        span: Span,
+        verb: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let mut verb = std::pin::pin!(verb.instrument(span));
         if self.inner.bounds_calls() {
             return verb.await.map_err(|error| error.on_engine(self.inner.profile().engine));
@@ -56,18 +66,17 @@ impl Supervised {
             if let Poll::Ready(done) = verb.as_mut().poll(context) {
                 return Poll::Ready(done);
             }
-            let timer = timer.get_or_insert_with(|| self.clock.sleep_until(self.clock.now() + self.limit));
-            timer.as_mut().poll(context).map(|()| Err(self.timed_out()))
+            let timer = timer.get_or_insert_with(|| self.clock.sleep_until(self.clock.now() + limit));
+            timer.as_mut().poll(context).map(|()| Err(timed_out(limit)))
         })
         .await
         .map_err(|error| error.on_engine(self.inner.profile().engine))
     }
+}
 
-    fn timed_out(&self) -> Error {
-        let message =
-            format!("no answer within {:?}; raise call-timeout if the engine is just slow", self.limit);
-        Error::new(ErrorKind::Timeout, message).with_unknown_effect()
-    }
+fn timed_out(limit: Duration) -> Error {
+    let message = format!("no answer within {limit:?}; raise call-timeout if the engine is just slow");
+    Error::new(ErrorKind::Timeout, message).with_unknown_effect()
 }
 
 #[async_trait]
@@ -116,7 +125,9 @@ impl Engine for Supervised {
     }
 
     async fn withdraw(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
-        self.quietly(debug_span!("release", claims = claims.len()), self.inner.withdraw(claims)).await
+        // Many engines end them one by one: ten thousand may take longer than a call should.
+        let limit = self.limit + Duration::from_millis(claims.len() as u64);
+        self.within(limit, debug_span!("release", claims = claims.len()), self.inner.withdraw(claims)).await
     }
 
     async fn inspect(&self, selector: &Selector, page: &Page) -> Result<Inspection> {

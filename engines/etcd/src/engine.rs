@@ -46,6 +46,9 @@ pub fn profile() -> Profile {
     }
 }
 
+/// How many claims of one client find out at once who came right after them.
+const SETTLING_AT_ONCE: usize = 16;
+
 /// One client of an etcd cluster.
 #[derive(Debug)]
 pub struct EtcdEngine {
@@ -64,6 +67,8 @@ pub(crate) struct Inner {
     pub(crate) leases: Leases,
     /// Watches for those who wait again.
     pub(crate) lingering: Lingering,
+    /// Turns to find out who came right after: a thousand who come together would keep each other up.
+    pub(crate) settling: tokio::sync::Semaphore,
     /// The lease for notes about claims that have ended.
     pub(crate) graves: tokio::sync::Mutex<Option<Lease>>,
     pub(crate) signals: Signals,
@@ -98,6 +103,7 @@ impl EtcdEngine {
             claims: Claims::default(),
             leases: Leases::default(),
             lingering: Lingering::default(),
+            settling: tokio::sync::Semaphore::new(SETTLING_AT_ONCE),
             graves: tokio::sync::Mutex::default(),
             signals: Signals::new(),
             client: Uuid::new_v4().simple().to_string()[..16].to_owned(),

@@ -275,6 +275,7 @@ impl Inner {
         while claim.mode == Mode::Exclusive && self.claims.behind(claim.id).is_none() {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
+            let Ok(_turn) = self.settling.acquire().await else { break };
             // What goes wrong here is noticed by who listens for whoever is ahead.
             if let Err(error) = self.look_behind(claim, number, own).await {
                 tracing::debug!(%error, "who is behind is not known");

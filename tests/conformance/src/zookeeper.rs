@@ -25,6 +25,11 @@ impl ZooKeeper {
         Ok(Self { name: name.to_owned(), set: ZooKeeperSet::start(nodes, options).await? })
     }
 
+    /// With more time than usual: some cases ask for ten thousand nodes, of servers in Java that share two processors.
+    fn url_in(&self, namespace: &str) -> String {
+        format!("zk://{}?namespace={namespace}&call-timeout=15s", self.set.hosts())
+    }
+
     async fn crash(&self) -> Result<()> {
         for server in &self.set.servers {
             server.kill().await?;
@@ -40,12 +45,12 @@ impl Fixture for ZooKeeper {
     }
 
     async fn connect(&self, namespace: &str) -> palisade_core::Result<Arc<dyn Engine>> {
-        let url = format!("zk://{}?namespace={}", self.set.hosts(), namespace.replace('/', "%2F"));
+        let url = self.url_in(&namespace.replace('/', "%2F"));
         Ok(Arc::clone(palisade::connect(&url).await?.engine()))
     }
 
     fn url(&self, namespace: &str) -> Option<String> {
-        Some(format!("zk://{}?namespace={namespace}", self.set.hosts()))
+        Some(self.url_in(namespace))
     }
 
     /// Many ticks of these servers.

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::io::Read;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -12,16 +13,13 @@ use super::stalls::Stalls;
 use crate::steps::ended;
 use crate::stray::Mark;
 
-/// Most tests wait for servers, for TTLs, for each other: two programs at once take little more than half the time.
-const AT_ONCE: usize = 2;
-
 /// Far above what any of them takes.
 const LIMIT: Duration = Duration::from_mins(15);
 
 /// Above what two programs do to each other, below the shortest limit of a test on a real server.
 const STALL: Duration = Duration::from_millis(250);
 
-/// Runs all programs, two at a time, and says at the end what each that failed said.
+/// Runs all programs, two at a time (most tests wait, for servers, for TTLs, for each other), and says at the end what each that failed said.
 ///
 /// A test that failed while the machine stood still is run again, alone, and said to be: its limits were the machine's. If it
 /// fails once more, or if the machine did not stand still, it has failed.
@@ -60,12 +58,13 @@ struct Run<'a> {
 }
 
 fn side_by_side<'a>(programs: &'a [TestProgram], stalls: &Stalls) -> Vec<Run<'a>> {
-    let waiting = Mutex::new(programs.iter());
+    let waiting = Mutex::new(programs.iter().collect());
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(program) = next(&waiting) {
+        for from in [VecDeque::pop_front, VecDeque::pop_back] {
+            let (waiting, done) = (&waiting, &done);
+            scope.spawn(move || {
+                while let Some(program) = next(waiting, from) {
                     let (run, output) = run_one(program, &[], stalls);
                     // Under the lock, so that the lines of two programs do not mix.
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,8 +77,12 @@ fn side_by_side<'a>(programs: &'a [TestProgram], stalls: &Stalls) -> Vec<Run<'a>
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn next<'a>(waiting: &Mutex<impl Iterator<Item = &'a TestProgram>>) -> Option<&'a TestProgram> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner).next()
+/// Those of one kind stand together: from both ends, two that start the same servers seldom meet.
+fn next<'a>(
+    waiting: &Mutex<VecDeque<&'a TestProgram>>,
+    from: fn(&mut VecDeque<&'a TestProgram>) -> Option<&'a TestProgram>,
+) -> Option<&'a TestProgram> {
+    from(&mut waiting.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Runs a program to its end, and returns what it printed, too.
