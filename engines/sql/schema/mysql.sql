@@ -8,6 +8,9 @@
 -- microseconds of UTC: local times come twice at the end of summer. Names and texts are compared byte by byte.
 --
 -- No functions are made: where there is a binary log, they need a right that few have.
+--
+-- What somebody else may be about to change is looked at by SELECT … INTO, never by EXISTS in an IF: that would lock it, though
+-- shared, and two who then want to change it wait for each other.
 
 DELIMITER //
 
@@ -318,8 +321,8 @@ decide: BEGIN
     DECLARE v_lease, v_over INT;
     DECLARE v_client VARBINARY(64);
     DECLARE v_note LONGTEXT CHARACTER SET utf8mb4;
-    IF EXISTS (SELECT 1 FROM palisade_claim WHERE hash = p_hash) THEN
-        SET v_free = 0;
+    SELECT 0 INTO v_free FROM palisade_claim WHERE hash = p_hash LIMIT 1;
+    IF v_free = 0 THEN
         own: LOOP
             CALL palisade_settle(p_hash, p_namespace, p_resource, p_n, p_top, v_waits, v_exclusive, v_shared, v_taken);
             SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_seq = NULL;
@@ -478,6 +481,7 @@ CREATE PROCEDURE palisade_take_out(
 )
 BEGIN
     DECLARE v_seq, v_ttl BIGINT;
+    DECLARE v_others INT DEFAULT 0;
     DECLARE v_held, v_lives, v_lease, v_waits, v_exclusive, v_shared, v_taken INT;
     DECLARE v_client VARBINARY(64);
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
@@ -504,7 +508,8 @@ BEGIN
         INSERT IGNORE INTO palisade_grave
             VALUES (p_id, COALESCE(p_note, 'withdrawn'), v_now + GREATEST(p_keep, 60000000));
     END IF;
-    IF v_seq IS NOT NULL AND EXISTS (SELECT 1 FROM palisade_claim WHERE hash = p_hash) THEN
+    SELECT 1 INTO v_others FROM palisade_claim WHERE hash = p_hash LIMIT 1;
+    IF v_seq IS NOT NULL AND v_others = 1 THEN
         CALL palisade_settle(p_hash, p_namespace, p_resource, p_n, p_top, v_waits, v_exclusive, v_shared, v_taken);
     END IF;
     SET p_said = CONCAT_WS('|', p_at, IF(v_seq IS NULL OR v_lives = 0, 'g', IF(v_held = 1, 'r', 'q')), '', '', '', '', '', '', '');
@@ -515,10 +520,12 @@ DROP PROCEDURE IF EXISTS palisade_tidy
 -- Removes notes whose time is up: a few, in a transaction of its own, so that nobody waits for it who has something locked.
 CREATE PROCEDURE palisade_tidy()
 BEGIN
+    DECLARE v_some INT DEFAULT 0;
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
     -- What is not removed now is removed later.
     DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
-    IF EXISTS (SELECT 1 FROM palisade_grave WHERE ends <= v_now) THEN
+    SELECT 1 INTO v_some FROM palisade_grave WHERE ends <= v_now LIMIT 1;
+    IF v_some = 1 THEN
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION;
         DELETE FROM palisade_grave WHERE ends <= v_now LIMIT 100;
@@ -720,7 +727,7 @@ CREATE PROCEDURE palisade_keep(
 BEGIN
     DECLARE v_hash, v_seq, v_ttl, v_now, v_ends BIGINT;
     DECLARE v_done INT DEFAULT 0;
-    DECLARE v_lease INT;
+    DECLARE v_lease, v_broken, v_kept INT;
     DECLARE v_id BINARY(16);
     DECLARE v_all LONGTEXT CHARACTER SET utf8mb4;
     DECLARE v_left CURSOR FOR
@@ -755,12 +762,14 @@ BEGIN
     WHILE v_done < p_leases_count DO
         SET v_lease = JSON_EXTRACT(p_leases, CONCAT('$[', v_done, '][0]')),
             v_ttl = JSON_EXTRACT(p_leases, CONCAT('$[', v_done, '][1]')), v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-        IF NOT EXISTS (SELECT 1 FROM palisade_breach WHERE client = p_client AND number = v_lease) THEN
+        SELECT COUNT(*) INTO v_broken FROM palisade_breach WHERE client = p_client AND number = v_lease;
+        IF v_broken = 0 THEN
             UPDATE palisade_lease SET expires = v_now + v_ttl
                 WHERE client = p_client AND number = v_lease AND expires > v_now;
             -- What is set to what it was does not count as changed.
-            IF EXISTS (SELECT 1 FROM palisade_lease
-                WHERE client = p_client AND number = v_lease AND expires = v_now + v_ttl) THEN
+            SELECT COUNT(*) INTO v_kept FROM palisade_lease
+                WHERE client = p_client AND number = v_lease AND expires = v_now + v_ttl;
+            IF v_kept = 1 THEN
                 SET v_all = CONCAT_WS('\n', v_all, v_lease);
             END IF;
         END IF;
@@ -796,9 +805,9 @@ BEGIN
     SELECT seq, mode, slots, held, expires, client, lease
         INTO v_seq, v_mode, v_slots, v_held, v_expires, v_client, v_lease FROM palisade_claim
         WHERE hash = v_hash AND id = p_id LIMIT 1 FOR UPDATE;
-    IF v_expires <= v_now AND NOT EXISTS (SELECT 1 FROM palisade_lease
-        WHERE client = v_client AND number = v_lease AND expires > v_now) THEN
-        SET v_seq = NULL;
+    IF v_expires <= v_now THEN
+        SELECT expires INTO v_expires FROM palisade_lease WHERE client = v_client AND number = v_lease;
+        SET v_seq = IF(v_expires > v_now, v_seq, NULL);
     END IF;
     IF v_seq IS NULL THEN
         SET v_verdict = 'u';
@@ -850,6 +859,7 @@ CREATE PROCEDURE palisade_show(
 )
 BEGIN
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+    DECLARE v_some INT DEFAULT 0;
     DECLARE v_hash BIGINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
@@ -858,12 +868,15 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     -- As in palisade_settle: what a clock that was set back has made last too long.
-    IF EXISTS (SELECT 1 FROM palisade_lease WHERE expires > v_now + ttl) THEN
+    SELECT 1 INTO v_some FROM palisade_lease WHERE expires > v_now + ttl LIMIT 1;
+    IF v_some = 1 THEN
         UPDATE palisade_lease SET expires = v_now + ttl WHERE expires > v_now + ttl;
     END IF;
     IF p_exact IS NOT NULL THEN
         SET v_hash = CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_exact), 256), 15), 16, 10) AS SIGNED);
-        IF EXISTS (SELECT 1 FROM palisade_claim WHERE hash = v_hash AND expires > v_now + ttl) THEN
+        SET v_some = 0;
+        SELECT 1 INTO v_some FROM palisade_claim WHERE hash = v_hash AND expires > v_now + ttl LIMIT 1;
+        IF v_some = 1 THEN
             UPDATE palisade_claim SET expires = v_now + ttl WHERE hash = v_hash AND expires > v_now + ttl;
         END IF;
         SELECT resource, CONCAT('{"id":"', HEX(id), '","family":', family, ',"mode":', mode, ',"slots":', slots,
@@ -876,7 +889,9 @@ BEGIN
                 AND (p_after IS NULL OR resource > p_after) AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now
             ORDER BY seq;
     ELSE
-        IF EXISTS (SELECT 1 FROM palisade_claim WHERE namespace = p_namespace AND expires > v_now + ttl) THEN
+        SET v_some = 0;
+        SELECT 1 INTO v_some FROM palisade_claim WHERE namespace = p_namespace AND expires > v_now + ttl LIMIT 1;
+        IF v_some = 1 THEN
             UPDATE palisade_claim SET expires = v_now + ttl WHERE namespace = p_namespace AND expires > v_now + ttl;
         END IF;
         SELECT ranked.resource, CONCAT('{"id":"', HEX(own.id), '","family":', own.family, ',"mode":', own.mode, ',"slots":', own.slots,
@@ -900,6 +915,7 @@ DROP PROCEDURE IF EXISTS palisade_sweep
 -- Removes what was left by clients that are gone, on resources that nobody asks for any more.
 CREATE PROCEDURE palisade_sweep()
 BEGIN
+    DECLARE v_some INT DEFAULT 0;
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
@@ -907,17 +923,20 @@ BEGIN
     END;
     -- Not at a stricter level, at which it would lock all that it reads. Leases first: what has none any more and is past its
     -- time is over.
-    IF EXISTS (SELECT 1 FROM palisade_lease WHERE expires <= v_now - 60000000)
-        OR EXISTS (SELECT 1 FROM palisade_breach WHERE ends <= v_now) THEN
+    SELECT 1 INTO v_some FROM palisade_lease WHERE expires <= v_now - 60000000 LIMIT 1;
+    SELECT 1 INTO v_some FROM palisade_breach WHERE ends <= v_now LIMIT 1;
+    IF v_some = 1 THEN
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION;
         DELETE FROM palisade_lease WHERE expires <= v_now - 60000000;
         DELETE FROM palisade_breach WHERE ends <= v_now;
         COMMIT;
     END IF;
-    IF EXISTS (SELECT 1 FROM palisade_claim AS own
+    SET v_some = 0;
+    SELECT 1 INTO v_some FROM palisade_claim AS own
         LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
-        WHERE own.expires <= v_now - 60000000 AND its.number IS NULL) THEN
+        WHERE own.expires <= v_now - 60000000 AND its.number IS NULL LIMIT 1;
+    IF v_some = 1 THEN
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION;
         DELETE own FROM palisade_claim AS own

@@ -156,6 +156,14 @@ impl Groups {
         });
     }
 
+    /// Which claims are renewed by a lease.
+    pub(crate) fn carried(&self) -> impl Fn(ClaimId) -> bool {
+        let table = self.0.lock();
+        let on: HashSet<ClaimId> =
+            table.all.values().flat_map(|group| group.members.keys().copied()).collect();
+        move |claim| on.contains(&claim)
+    }
+
     /// Forgets a claim that the server does not have any more.
     pub(crate) fn forget(&self, claim: ClaimId) {
         self.0.lock().take_out(claim);

@@ -106,7 +106,12 @@ pub(crate) async fn poll(inner: Arc<Inner>, every: Duration) {
         if all {
             held = Instant::now();
         }
-        let claims = inner.claims.standing(all);
+        let mut claims = inner.claims.standing(all);
+        if claims.len() > TOGETHER {
+            // Ten thousand would be twenty statements a second; of those on leases the next renewal tells as well.
+            let on_lease = inner.groups.carried();
+            claims.retain(|claim| !(on_lease(claim.id) && inner.claims.is_held(claim.id)));
+        }
         if claims.is_empty() {
             continue;
         }
