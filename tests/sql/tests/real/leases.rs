@@ -157,7 +157,7 @@ async fn many_held_cost_one_statement_and_few_rows() -> Result<()> {
         renew(&one, &claims).await?;
         let (heard, rows) = (place.heard().await?, place.rows().await? - before);
         ensure!(
-            heard.contains("keep(") && heard.ends_with(" 1") && heard.matches("(").count() == 1,
+            heard.contains("keep(") && heard.ends_with(" 1") && heard.matches('(').count() == 1,
             "{heard}"
         );
         ensure!(rows <= 10, "{rows} rows");
