@@ -177,7 +177,10 @@ BEGIN
         SELECT expires, ttl INTO v_expires, v_ttl FROM palisade_lease
             WHERE client = p_client AND number = p_number FOR UPDATE SKIP LOCKED;
         SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
-        IF v_expires <= v_now THEN
+        IF v_expires IS NULL THEN
+            -- Somebody is about to renew it, or has just removed it.
+            SELECT COUNT(*) = 0 INTO p_over FROM palisade_lease WHERE client = p_client AND number = p_number;
+        ELSEIF v_expires <= v_now THEN
             DELETE FROM palisade_lease WHERE client = p_client AND number = p_number;
             SET p_over = 1;
         ELSEIF v_expires > v_now + v_ttl THEN
@@ -634,6 +637,32 @@ BEGIN
     SELECT v_seq IS NOT NULL AND v_said NOT LIKE '1|g|%';
 END
 //
+DROP PROCEDURE IF EXISTS palisade_forget
+//
+-- Removes some leases that a client does not renew any more. Not by a range, which would wait for what the same client is just
+-- about to renew.
+CREATE PROCEDURE palisade_forget(IN p_client VARBINARY(64))
+BEGIN
+    DECLARE v_past BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - 60000000;
+    DECLARE v_last INT DEFAULT -1;
+    DECLARE v_tries INT DEFAULT 0;
+    DECLARE v_found, v_locked INT;
+    forgetting: WHILE v_tries < 20 DO
+        SET v_tries = v_tries + 1, v_found = NULL, v_locked = NULL;
+        SELECT number INTO v_found FROM palisade_lease
+            WHERE client = p_client AND number > v_last AND expires <= v_past ORDER BY number LIMIT 1;
+        IF v_found IS NULL THEN
+            LEAVE forgetting;
+        END IF;
+        SET v_last = v_found;
+        SELECT number INTO v_locked FROM palisade_lease
+            WHERE client = p_client AND number = v_found AND expires <= v_past FOR UPDATE SKIP LOCKED;
+        IF v_locked IS NOT NULL THEN
+            DELETE FROM palisade_lease WHERE client = p_client AND number = v_found;
+        END IF;
+    END WHILE;
+END
+//
 DROP PROCEDURE IF EXISTS palisade_renew
 //
 -- Renews claims, held and queued, one by one: lists of resource and id in hexadecimal digits, seq and TTL. Verdicts: v valid,
@@ -646,9 +675,10 @@ CREATE PROCEDURE palisade_renew(
     IN p_claims LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
-    DECLARE v_hash, v_seq, v_found, v_ttl, v_now BIGINT;
+    DECLARE v_hash, v_seq, v_found, v_ttl, v_now, v_expires BIGINT;
     DECLARE v_done INT DEFAULT 0;
     DECLARE v_at, v_lives, v_on INT;
+    DECLARE v_client VARBINARY(64);
     DECLARE v_id BINARY(16);
     DECLARE v_note, v_all LONGTEXT CHARACTER SET utf8mb4;
     -- Rows in the order in which those who hold lanes touch them.
@@ -665,44 +695,37 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
     IF p_lease IS NOT NULL THEN
+        CALL palisade_forget(p_client);
         SET v_ttl = JSON_EXTRACT(p_claims, '$[0][3]');
         INSERT INTO palisade_lease VALUES (p_client, p_lease, v_ttl, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + v_ttl);
     END IF;
     OPEN v_claims;
     WHILE v_done < p_count DO
         FETCH v_claims INTO v_at, v_hash, v_id, v_seq, v_ttl;
-        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), v_lives = 0, v_on = NULL, v_note = NULL;
+        SET v_found = NULL, v_lives = 0, v_on = NULL, v_note = NULL;
         IF v_seq < 0 THEN
-            SET v_found = NULL;
             SELECT seq INTO v_found FROM palisade_claim WHERE hash = v_hash AND id = v_id LIMIT 1;
-            SET v_seq = COALESCE(v_found, -1);
+            SET v_seq = COALESCE(v_found, -1), v_found = NULL;
         END IF;
-        IF v_seq >= 0 THEN
-            -- A claim that was asked for by another client stays on its own: the lease would be looked for with that one.
-            UPDATE palisade_claim SET expires = v_now + v_ttl,
-                lease = IF(p_lease IS NOT NULL AND client = p_client, GREATEST(COALESCE(lease, 0), p_lease), lease)
-                WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires > v_now;
-            SET v_lives = ROW_COUNT();
+        SELECT seq, expires, client, lease INTO v_found, v_expires, v_client, v_on FROM palisade_claim
+            WHERE hash = v_hash AND seq = v_seq AND id = v_id FOR UPDATE;
+        IF v_found IS NOT NULL THEN
+            -- The clock is read once the row is ours: what waited for it must not end it earlier than others have said since.
+            SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+            SET v_lives = v_expires > v_now;
             IF v_lives = 0 THEN
-                -- What is set to what it was does not count as changed. And one on a lease may last for longer than it says.
-                SELECT COUNT(*) INTO v_lives FROM palisade_claim AS own
-                    LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
-                    WHERE own.hash = v_hash AND own.seq = v_seq AND own.id = v_id
-                        AND (own.expires = v_now + v_ttl OR its.expires > v_now);
-                IF v_lives = 1 THEN
-                    UPDATE palisade_claim SET expires = v_now + v_ttl,
-                        lease = IF(p_lease IS NOT NULL AND client = p_client, GREATEST(COALESCE(lease, 0), p_lease), lease)
-                        WHERE hash = v_hash AND seq = v_seq AND id = v_id;
-                    -- Somebody may have ended it since.
-                    SELECT COUNT(*) INTO v_lives FROM palisade_claim
-                        WHERE hash = v_hash AND seq = v_seq AND id = v_id AND expires = v_now + v_ttl;
+                SELECT COUNT(*) INTO v_lives FROM palisade_lease
+                    WHERE client = v_client AND number = v_on AND expires > v_now;
+            END IF;
+            IF v_lives = 1 THEN
+                -- A claim that was asked for by another client stays on its own: the lease would be looked for with that one.
+                IF p_lease IS NOT NULL AND v_client = p_client THEN
+                    SET v_on = GREATEST(COALESCE(v_on, 0), p_lease);
                 END IF;
+                UPDATE palisade_claim SET expires = v_now + v_ttl, lease = v_on WHERE hash = v_hash AND seq = v_seq;
             END IF;
-            IF p_lease IS NOT NULL THEN
-                -- Not of one that is on a lease of another client, which may have the same number.
-                SELECT lease INTO v_on FROM palisade_claim
-                    WHERE hash = v_hash AND seq = v_seq AND id = v_id AND client = p_client;
-            END IF;
+            -- Not that of another client, which may have the same number.
+            SET v_on = IF(v_client = p_client, v_on, NULL);
         END IF;
         IF v_lives = 0 THEN
             SELECT note INTO v_note FROM palisade_grave WHERE id = v_id;
@@ -867,17 +890,20 @@ BEGIN
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    -- As in palisade_settle: what a clock that was set back has made last too long.
-    SELECT 1 INTO v_some FROM palisade_lease WHERE expires > v_now + ttl LIMIT 1;
+    -- As in palisade_settle: what a clock that was set back has made last too long. Not by a few seconds: what is renewed while
+    -- this looks, and waits for it, must not be shortened by it.
+    SELECT 1 INTO v_some FROM palisade_lease WHERE expires > v_now + ttl + 5000000 LIMIT 1;
     IF v_some = 1 THEN
-        UPDATE palisade_lease SET expires = v_now + ttl WHERE expires > v_now + ttl;
+        SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        UPDATE palisade_lease SET expires = v_now + ttl WHERE expires > v_now + ttl + 5000000;
     END IF;
     IF p_exact IS NOT NULL THEN
         SET v_hash = CAST(CONV(LEFT(SHA2(CONCAT(LENGTH(p_namespace), ':', p_namespace, p_exact), 256), 15), 16, 10) AS SIGNED);
-        SET v_some = 0;
-        SELECT 1 INTO v_some FROM palisade_claim WHERE hash = v_hash AND expires > v_now + ttl LIMIT 1;
+        SET v_some = 0, v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        SELECT 1 INTO v_some FROM palisade_claim WHERE hash = v_hash AND expires > v_now + ttl + 5000000 LIMIT 1;
         IF v_some = 1 THEN
-            UPDATE palisade_claim SET expires = v_now + ttl WHERE hash = v_hash AND expires > v_now + ttl;
+            SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+            UPDATE palisade_claim SET expires = v_now + ttl WHERE hash = v_hash AND expires > v_now + ttl + 5000000;
         END IF;
         SELECT resource, CONCAT('{"id":"', HEX(id), '","family":', family, ',"mode":', mode, ',"slots":', slots,
             ',"held":', IF(held, 'true', 'false'), ',"token":', token, ',"slot":', COALESCE(slot, 'null'),
@@ -889,10 +915,13 @@ BEGIN
                 AND (p_after IS NULL OR resource > p_after) AND GREATEST(own.expires, COALESCE(its.expires, 0)) > v_now
             ORDER BY seq;
     ELSE
-        SET v_some = 0;
-        SELECT 1 INTO v_some FROM palisade_claim WHERE namespace = p_namespace AND expires > v_now + ttl LIMIT 1;
+        SET v_some = 0, v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+        SELECT 1 INTO v_some FROM palisade_claim
+            WHERE namespace = p_namespace AND expires > v_now + ttl + 5000000 LIMIT 1;
         IF v_some = 1 THEN
-            UPDATE palisade_claim SET expires = v_now + ttl WHERE namespace = p_namespace AND expires > v_now + ttl;
+            SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
+            UPDATE palisade_claim SET expires = v_now + ttl
+                WHERE namespace = p_namespace AND expires > v_now + ttl + 5000000;
         END IF;
         SELECT ranked.resource, CONCAT('{"id":"', HEX(own.id), '","family":', own.family, ',"mode":', own.mode, ',"slots":', own.slots,
             ',"held":', IF(own.held, 'true', 'false'), ',"token":', own.token, ',"slot":', COALESCE(own.slot, 'null'),
@@ -916,6 +945,9 @@ DROP PROCEDURE IF EXISTS palisade_sweep
 CREATE PROCEDURE palisade_sweep()
 BEGIN
     DECLARE v_some INT DEFAULT 0;
+    DECLARE v_hash, v_seq BIGINT DEFAULT -1;
+    DECLARE v_found BIGINT;
+    DECLARE v_lease INT;
     DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6));
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
@@ -932,18 +964,24 @@ BEGIN
         DELETE FROM palisade_breach WHERE ends <= v_now;
         COMMIT;
     END IF;
-    SET v_some = 0;
-    SELECT 1 INTO v_some FROM palisade_claim AS own
-        LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
-        WHERE own.expires <= v_now - 60000000 AND its.number IS NULL LIMIT 1;
-    IF v_some = 1 THEN
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-        START TRANSACTION;
-        DELETE own FROM palisade_claim AS own
+    -- One by one, by their keys: a DELETE that reads leases, too, would lock what it reads.
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    sweeping: LOOP
+        SET v_found = NULL;
+        SELECT own.hash, own.seq, own.lease INTO v_found, v_seq, v_lease FROM palisade_claim AS own
             LEFT JOIN palisade_lease AS its ON its.client = own.client AND its.number = own.lease
-            WHERE own.expires <= v_now - 60000000 AND its.number IS NULL;
-        COMMIT;
-    END IF;
+            WHERE own.hash >= v_hash AND NOT (own.hash = v_hash AND own.seq <= v_seq)
+                AND own.expires <= v_now - 60000000 AND its.number IS NULL
+            ORDER BY own.hash, own.seq LIMIT 1;
+        IF v_found IS NULL THEN
+            LEAVE sweeping;
+        END IF;
+        SET v_hash = v_found;
+        DELETE FROM palisade_claim
+            WHERE hash = v_hash AND seq = v_seq AND expires <= v_now - 60000000 AND lease <=> v_lease;
+    END LOOP;
+    COMMIT;
     CALL palisade_tidy();
 END
 //
