@@ -75,7 +75,10 @@ async fn a_database_that_is_not_there_and_a_port_that_nobody_has() -> Result<()>
     ensure!(error.kind() == ErrorKind::Invalid && error.to_string().contains("nothing"), "{error:?}");
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     let error = refusal(&format!("postgres://postgres:{SECRET}@{free}")).await?;
-    ensure!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("nobody listens"), "{error:?}");
+    ensure!(
+        error.kind() == ErrorKind::Unavailable && error.to_string().contains("nobody listens"),
+        "{error:?}"
+    );
     Ok(())
 }
 
