@@ -85,8 +85,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             Ok(())
         });
     }
-    // All at once: each package by itself has other features, and all that it depends on would be built again.
-    steps.command("build our side", cargo(&["build", "--workspace", "--bins"]));
+    // As `cargo xtask test` does, examples included: with other features all that they depend on would be built again.
+    steps.command("build our side", cargo(&["build", "--workspace", "--bins", "--examples"]));
     let mut driver = Command::new("target/debug/palisade-interop");
     driver.args(["run", "--palisade", "target/debug/palisade"]).args(args);
     for command in &commands {
