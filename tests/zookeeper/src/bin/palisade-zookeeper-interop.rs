@@ -134,7 +134,7 @@ fn seated(folder: &Path) -> Result<u32> {
         changes += turns.windows(2).filter(|two| two[0] != two[1]).count();
         count += u32::try_from(turns.len())?;
     }
-    ensure!(changes >= TURNS as usize / 5, "seats went from one side to the other {changes} times only");
+    ensure!(changes >= TURNS as usize / 10, "seats went from one side to the other {changes} times only");
     Ok(count)
 }
 
