@@ -8,14 +8,17 @@ use crate::steps::cargo;
 /// The page that a whole run writes.
 const PAGE: &str = "docs/benchmarks.md";
 
-/// Runs the benchmarks of every engine that can be started here, in release mode. Without `args`
-/// all of them: goals that are missed fail it, and the page is written anew; else `args` are those of
+/// Runs the benchmarks in release mode, of every engine that can be started here unless one is named. Without
+/// `args` all of them: goals that are missed fail it, and the page is written anew; else `args` are those of
 /// `palisade bench`.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let built = cargo(&["build", "--release", "--package", "palisade-cli"]).status()?;
     ensure!(built.success(), "the command could not be built: {built}");
     let mut bench = Command::new("target/release/palisade");
-    bench.args(["bench", "--all"]);
+    bench.arg("bench");
+    if !args.iter().any(|arg| arg == "--engine" || arg.starts_with("--engine=")) {
+        bench.arg("--all");
+    }
     if args.is_empty() {
         bench.args(["--goals", "--write", PAGE]);
     }

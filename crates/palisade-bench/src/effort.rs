@@ -7,6 +7,8 @@ pub(crate) struct Effort {
     pub(crate) rounds: usize,
     /// How long one side's part of a round takes, about.
     pub(crate) part: Duration,
+    /// How long one side's part of a round takes if it is many tasks, which need some time to settle.
+    pub(crate) crowded_part: Duration,
     /// Rounds of shapes that start a crowd of processes.
     pub(crate) crowd_rounds: usize,
     /// How many grants a crowd has in one round, all together.
@@ -30,6 +32,7 @@ impl Effort {
     pub(crate) const FULL: Self = Self {
         rounds: 15,
         part: Duration::from_millis(60),
+        crowded_part: Duration::from_secs(1),
         crowd_rounds: 11,
         crowd_grants: 3200,
         drains: 25,
@@ -44,6 +47,7 @@ impl Effort {
     pub(crate) const QUICK: Self = Self {
         rounds: 3,
         part: Duration::from_millis(5),
+        crowded_part: Duration::from_millis(10),
         crowd_rounds: 1,
         crowd_grants: 256,
         drains: 1,

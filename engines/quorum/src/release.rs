@@ -73,23 +73,26 @@ impl Core {
             }
             clear = leaving.iter().all(|claim| claim.is_clear(self.majority));
         }
-        if !calls.is_empty() {
-            let core = Arc::clone(self);
-            self.spawn(async move {
-                while let Some((node, share, answer)) = calls.next().await {
-                    if answer.is_err() {
-                        core.withdraw_later(node, share.into_iter().map(|(_, claim)| claim).collect());
-                    }
-                }
-            });
-        }
         let verdict = |claim: &Leaving| {
             if claim.is_in_doubt(self.majority) {
                 return Err(too_few(claim.answers.len(), self.nodes(), &troubles).error());
             }
             Ok(claim.verdict(self.majority))
         };
-        leaving.iter().map(verdict).collect()
+        let verdicts = leaving.iter().map(verdict).collect();
+        if !calls.is_empty() {
+            let core = Arc::clone(self);
+            self.spawn(async move {
+                while let Some((node, share, answer)) = calls.next().await {
+                    // Once the last node has answered, nothing of a claim has to be remembered.
+                    core.land(&mut leaving, &share, &answer);
+                    if answer.is_err() {
+                        core.withdraw_later(node, share.into_iter().map(|(_, claim)| claim).collect());
+                    }
+                }
+            });
+        }
+        verdicts
     }
 
     /// Ends whatever is still asked for a claim, and says which ids are to be withdrawn where.

@@ -40,6 +40,26 @@ async fn validity_is_ttl_less_elapsed_less_drift() {
     assert_eq!(deadline.saturating_since(clock.now()), Duration::from_millis(9_730));
 }
 
+/// Who releases is told once a majority has let go. What the rest answers later was not listened to, and everything
+/// known of the claim stayed in memory for two TTLs: half a gigabyte after seconds under load.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_not_all_nodes_have_answered_yet_is_forgotten_all_the_same() {
+    let servers = servers(5);
+    let engine = open(&servers).await;
+    for late in [0, 2] {
+        for server in &servers[..late] {
+            server.delay.store(2_000, Ordering::Relaxed);
+        }
+        let claim = long("a");
+        take(&engine, &claim).await;
+        assert_eq!(release(&engine, &claim).await, Withdrawn::Released);
+        eventually("all to be forgotten", || async { Arc::strong_count(&claim) == 1 }).await;
+        // Still withdrawn, for whoever asks again.
+        assert_eq!(release(&engine, &claim).await, Withdrawn::AlreadyGone);
+    }
+    nothing_left(&servers).await;
+}
+
 #[derive(Debug)]
 struct Slow {
     inner: Arc<dyn Engine>,

@@ -37,8 +37,8 @@ pub(super) fn attach(address: &str) -> Result<Arc<dyn RawLimit>> {
 pub(crate) const GO_MUTEX: &str = "Go's Mutex";
 pub(crate) const LOCK_RPC: &str = "the v3 lock RPC";
 
-/// The TTL of the lease that everything is on, in seconds.
-const TTL: u32 = 30;
+/// The TTL of the lease that everything is on, in seconds: longer than any run of one shape, for nobody renews it.
+const TTL: u32 = 600;
 
 /// What the death of a holder leaves behind stands for so long: short, because a run waits for it.
 const LEASE: Duration = Duration::from_secs(2);

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use futures::future::try_join_all;
 use palisade::Client;
 use tokio::task::JoinSet;
 
@@ -15,32 +16,36 @@ use crate::usage;
 
 const TASKS: usize = 64;
 
+/// How often each task takes and releases while requests are counted.
+const COUNTED: usize = 10;
+
 /// 64 tasks of one process take and release, each what nobody else wants, over one connection.
 pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) -> Result<Vec<Row>> {
     let (client, raw) = (target.client().await?, target.raw.client().await?);
-    let (took, _) = all(TASKS, |task| ours(client.clone(), task, 10)).await?;
-    // Twice the part of a single client: 64 tasks need some time to settle.
-    let pairs = (2 * effort.operations(took / 640)).div_ceil(TASKS).max(5);
+    let ours = async |time| Part::of(|task, until| ours(client.clone(), task, until), time).await;
+    let bare = async |time| Part::of(|task, until| bare(Arc::clone(&raw), task, until), time).await;
+    ours(effort.part).await?;
+    bare(effort.part).await?;
     let (mut ours_us, mut raw_us) = (Vec::new(), Vec::new());
     let (mut ratios, mut cpu_us, mut rates, mut raw_rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let total = amount(TASKS * pairs);
     for round in 1..=effort.rounds {
         tell(&format!("throughput, {TASKS} tasks: round {round} of {}", effort.rounds));
-        let cpu = usage::cpu();
-        let (took, times) = all(TASKS, |task| ours(client.clone(), task, pairs)).await?;
-        cpu_us.push(micros(usage::cpu().saturating_sub(cpu)) / total);
-        let (raw_took, raw_times) = all(TASKS, |task| bare(Arc::clone(&raw), task, pairs)).await?;
-        let (rate, raw_rate) = (total / took.as_secs_f64(), total / raw_took.as_secs_f64());
-        ratios.push(rate / raw_rate);
-        rates.push(rate);
-        raw_rates.push(raw_rate);
-        ours_us.extend(times);
-        raw_us.extend(raw_times);
+        // Each comes first in every other round, so that a host that slows down favours neither.
+        let (part, raw_part) = if round.is_multiple_of(2) {
+            let raw_part = bare(effort.crowded_part).await?;
+            (ours(effort.crowded_part).await?, raw_part)
+        } else {
+            (ours(effort.crowded_part).await?, bare(effort.crowded_part).await?)
+        };
+        ratios.push(part.rate() / raw_part.rate());
+        cpu_us.push(micros(part.cpu) / amount(part.times_us.len()));
+        rates.push(part.rate());
+        raw_rates.push(raw_part.rate());
+        ours_us.extend(part.times_us);
+        raw_us.extend(raw_part.times_us);
     }
     client.close().await;
-    let requests = target
-        .count(TASKS * 10, async |client| all(TASKS, |task| ours(client.clone(), task, 10)).await.map(drop))
-        .await?;
+    let requests = target.count(TASKS * COUNTED, async |client| count(client).await).await?;
     let row = Row {
         raw: target.raw.floors().pair.to_owned(),
         per_second: median(&rates),
@@ -52,38 +57,72 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
     Ok(vec![row.times(&ours_us, &raw_us).ratios(Measure::Rate, &ratios).requests(requests)])
 }
 
-/// Runs so many tasks at once: how long all of them took, and the time of each operation.
-async fn all<F>(tasks: usize, task: impl Fn(usize) -> F) -> Result<(Duration, Vec<f64>)>
-where
-    F: Future<Output = Result<Vec<f64>>> + Send + 'static,
-{
-    let start = Instant::now();
-    let mut running: JoinSet<_> = (0..tasks).map(task).collect();
-    let mut times = Vec::new();
-    while let Some(done) = running.join_next().await {
-        times.extend(done??);
-    }
-    Ok((start.elapsed(), times))
+/// What all tasks did within one part of a round.
+struct Part {
+    took: Duration,
+    cpu: Duration,
+    /// How long each operation took.
+    times_us: Vec<f64>,
 }
 
-async fn ours(client: Client, task: usize, pairs: usize) -> Result<Vec<f64>> {
-    let mut times = Vec::with_capacity(pairs);
-    for number in 0..pairs {
-        let mutex = client.mutex(&format!("bench/{task}/{number}"))?;
-        let start = Instant::now();
-        give(take(&mutex).await?).await?;
-        times.push(micros(start.elapsed()));
+impl Part {
+    /// Has all tasks run for `time`; each ends with the operation that it is at.
+    async fn of<F>(task: impl Fn(usize, Instant) -> F, time: Duration) -> Result<Self>
+    where
+        F: Future<Output = Result<Vec<f64>>> + Send + 'static,
+    {
+        let (start, cpu) = (Instant::now(), usage::cpu());
+        let mut running: JoinSet<_> = (0..TASKS).map(|number| task(number, start + time)).collect();
+        let mut times_us = Vec::new();
+        while let Some(done) = running.join_next().await {
+            times_us.extend(done??);
+        }
+        Ok(Self { took: start.elapsed(), cpu: usage::cpu().saturating_sub(cpu), times_us })
+    }
+
+    fn rate(&self) -> f64 {
+        amount(self.times_us.len()) / self.took.as_secs_f64()
+    }
+}
+
+async fn ours(client: Client, task: usize, until: Instant) -> Result<Vec<f64>> {
+    let mut times = Vec::new();
+    while Instant::now() < until {
+        times.push(pair(&client, task, times.len()).await?);
     }
     Ok(times)
 }
 
-async fn bare(raw: Arc<dyn RawClient>, task: usize, pairs: usize) -> Result<Vec<f64>> {
-    let mut times = Vec::with_capacity(pairs);
-    for number in 0..pairs {
-        let key = format!("bench/{task}/{number}");
+async fn bare(raw: Arc<dyn RawClient>, task: usize, until: Instant) -> Result<Vec<f64>> {
+    let mut times = Vec::new();
+    while Instant::now() < until {
+        let key = resource(task, times.len());
         let start = Instant::now();
         raw.pair(&key).await?;
         times.push(micros(start.elapsed()));
     }
     Ok(times)
+}
+
+/// The same so often, to count what is asked.
+async fn count(client: &Client) -> Result<()> {
+    let each = async |task| -> Result<()> {
+        for number in 0..COUNTED {
+            pair(client, task, number).await?;
+        }
+        Ok(())
+    };
+    try_join_all((0..TASKS).map(each)).await.map(drop)
+}
+
+async fn pair(client: &Client, task: usize, number: usize) -> Result<f64> {
+    let mutex = client.mutex(&resource(task, number))?;
+    let start = Instant::now();
+    give(take(&mutex).await?).await?;
+    Ok(micros(start.elapsed()))
+}
+
+/// A few of each task's own, so that nothing depends on how many fit into a part.
+fn resource(task: usize, number: usize) -> String {
+    format!("bench/{task}/{}", number % 100)
 }
