@@ -10,6 +10,7 @@ mod crowd;
 mod effort;
 mod goals;
 mod machine;
+mod one_core;
 mod output;
 mod peer;
 mod raw;
@@ -41,6 +42,7 @@ pub use crate::stats::Spread;
 pub use crate::worker::{WORKER, worker_main};
 
 use crate::effort::Effort;
+use crate::one_core::OneCore;
 use crate::target::Target;
 
 /// What to measure.
@@ -93,6 +95,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Send + Sync), cancel: &Arc<
     let target = setup.block_on(Target::open(options))?;
     let mut rows = Vec::new();
     for shape in &options.shapes {
+        let one_core = (target.is_beside && shape.is_turns()).then(OneCore::enter).transpose()?;
         let runtime = runtime(shape.is_parallel())?;
         let outcome = runtime.block_on(async {
             tokio::select! {
@@ -102,6 +105,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Send + Sync), cancel: &Arc<
         });
         // What still waits in the kernel has nothing to say any more.
         runtime.shutdown_background();
+        drop(one_core);
         rows.extend(outcome?);
     }
     let goals = if options.quick { Vec::new() } else { goals::judge(&options.engine, target.engine, &rows) };

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use palisade::{Client, ClientBuilder, Mutex, MutexGuard};
+use palisade::{Client, ClientBuilder, Mutex, MutexGuard, Reach};
 use palisade_testkit::launch::{self, launch};
 use palisade_testkit::{Calls, Counting};
 
@@ -26,6 +26,8 @@ pub(crate) struct Target {
     pub(crate) program: PathBuf,
     /// Whether processes share the engine; else a crowd is one of tasks.
     pub(crate) crosses_processes: bool,
+    /// Whether servers were started for this run, so that they share this machine's processors with it.
+    pub(crate) is_beside: bool,
     /// Ends what was started for this run; declared last, for it must outlive the raw limit.
     #[expect(dead_code, reason = "kept until it is dropped")]
     launched: Option<Box<dyn launch::Target>>,
@@ -42,7 +44,9 @@ impl Target {
         let fresh = || format!("bench-{:08x}", uuid::Uuid::new_v4().as_fields().0);
         let namespace = options.namespace.clone().unwrap_or_else(fresh);
         let demand = options.demand.clone();
-        Client::builder().namespace(&namespace).demand(demand).connect(&url).await?.close().await;
+        let client = Client::builder().namespace(&namespace).demand(demand).connect(&url).await?;
+        let is_beside = started && client.profile().reach == Reach::Network;
+        client.close().await;
         let raw = (entry.open)(&url).context("cannot prepare the raw limit beside the engine")?;
         if started {
             raw.settle().await.context("cannot prepare the engine that was started for this run")?;
@@ -55,6 +59,7 @@ impl Target {
             raw,
             program: options.helper.path.clone(),
             crosses_processes: launched.crosses_processes(),
+            is_beside,
             launched: Some(launched),
         })
     }
@@ -68,6 +73,7 @@ impl Target {
             engine: self.engine,
             program: self.program.clone(),
             crosses_processes: self.crosses_processes,
+            is_beside: self.is_beside,
             launched: None,
         }
     }

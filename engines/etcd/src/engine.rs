@@ -53,8 +53,8 @@ const SETTLING_AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub struct EtcdEngine {
     pub(crate) inner: Arc<Inner>,
-    /// Make the connection again, and end what nobody renews.
-    tasks: [AbortHandle; 2],
+    /// Make the connection again, end what nobody renews, and have the end of leases told.
+    tasks: [AbortHandle; 3],
 }
 
 /// What the engine shares with its tasks.
@@ -119,7 +119,9 @@ impl EtcdEngine {
         inner.link.up(1, Arc::clone(&line));
         let keeper = runtime.spawn(keep(Arc::clone(&inner), line, ear, first)).abort_handle();
         let reaper = runtime.spawn(reap(Arc::clone(&inner))).abort_handle();
-        Ok(Self { inner, tasks: [keeper, reaper] })
+        let announcing = Arc::clone(&inner);
+        let announcer = runtime.spawn(async move { announcing.announce().await }).abort_handle();
+        Ok(Self { inner, tasks: [keeper, reaper, announcer] })
     }
 }
 

@@ -5,17 +5,29 @@ use std::time::Duration;
 
 use palisade_core::{BootInstant, Clock, Result, SystemClock, Ttl};
 use parking_lot::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tonic::Status;
 
 use crate::engine::Inner;
-use crate::error::unexpected;
+use crate::error::{is_lease_gone, unexpected};
 use crate::proto::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse, PutRequest, PutResponse, path,
 };
 
 /// The leases of one client: one per TTL in whole seconds, however many claims.
-#[derive(Debug, Default)]
-pub(crate) struct Leases(Mutex<HashMap<u64, Place>>);
+#[derive(Debug)]
+pub(crate) struct Leases {
+    by_seconds: Mutex<HashMap<u64, Place>>,
+    /// Those whose end the server does not tell us of yet, each once, and whoever sees to that.
+    unannounced: (UnboundedSender<Arc<Lease>>, tokio::sync::Mutex<UnboundedReceiver<Arc<Lease>>>),
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        let (tell, told) = unbounded_channel();
+        Self { by_seconds: Mutex::default(), unannounced: (tell, tokio::sync::Mutex::new(told)) }
+    }
+}
 
 /// The lease of one TTL, and whoever makes or refreshes it.
 type Place = Arc<tokio::sync::Mutex<Option<Arc<Lease>>>>;
@@ -94,7 +106,7 @@ fn seconds(ttl: Ttl) -> u64 {
 impl Inner {
     /// A lease for claims of this TTL, of which at least three quarters are left.
     pub(crate) async fn lease(&self, ttl: Ttl) -> Result<Arc<Lease>> {
-        let place = Arc::clone(self.leases.0.lock().entry(seconds(ttl)).or_default());
+        let place = Arc::clone(self.leases.by_seconds.lock().entry(seconds(ttl)).or_default());
         // One at a time: all others want the same.
         let mut place = place.lock().await;
         if let Some(lease) = &*place {
@@ -116,17 +128,34 @@ impl Inner {
         Ok(Lease::new(answer.value.id, Duration::from_secs(granted), answer.sent))
     }
 
-    /// Leaves a key on the lease, in whose end we hear of the lease's. Beside the first claim on it, which need not wait for
-    /// it: until then deadlines tell what the server does not. What fails is tried again by the next claim.
-    pub(crate) async fn announce(&self, lease: &Lease) {
-        if lease.announcing.swap(true, Ordering::AcqRel) {
-            return;
+    /// Has a lease announced, once, without waiting for it: until then deadlines tell what the server does not.
+    pub(crate) fn announce_soon(&self, lease: &Arc<Lease>) {
+        if !lease.announcing.swap(true, Ordering::AcqRel) {
+            // Nobody is there to announce it only if the engine is closed.
+            let _ = self.leases.unannounced.0.send(Arc::clone(lease));
         }
+    }
+
+    /// Announces leases that are used for longer than a moment, until the engine is closed.
+    pub(crate) async fn announce(&self) {
+        // A command that takes a lock for a moment has ended by then.
+        const MOMENT: Duration = Duration::from_millis(5);
+        let mut unannounced = self.leases.unannounced.1.lock().await;
+        while let Some(lease) = unannounced.recv().await {
+            tokio::time::sleep(MOMENT).await;
+            self.announce_now(&lease).await;
+        }
+    }
+
+    /// Leaves a key on the lease, in whose end we hear of the lease's. What fails is tried again by the next claim.
+    async fn announce_now(&self, lease: &Lease) {
         let pending = Announcing(lease);
         let key = self.layout.session(&self.client, lease.id);
         let put = PutRequest { key, lease: lease.id, ..PutRequest::default() };
         match self.link.call::<_, PutResponse>(path::PUT, put).await {
             Ok(_) => lease.announced.store(true, Ordering::Release),
+            // Whoever ended it did so before it could be told.
+            Err(error) if is_lease_gone(&error) => self.lease_is_over(lease),
             Err(error) => tracing::debug!(%error, "the end of a lease would not be told"),
         }
         drop(pending);
@@ -173,7 +202,7 @@ impl Inner {
 
     /// All leases that are alive as far as is known.
     pub(crate) fn live_leases(&self) -> Vec<Arc<Lease>> {
-        let places: Vec<_> = self.leases.0.lock().values().cloned().collect();
+        let places: Vec<_> = self.leases.by_seconds.lock().values().cloned().collect();
         let leases = places.iter().filter_map(|place| place.try_lock().ok().and_then(|lease| lease.clone()));
         leases.filter(|lease| !lease.is_over()).collect()
     }

@@ -46,8 +46,8 @@ impl Inner {
             }
             let lease = self.lease(claim.ttl).await?;
             let known = self.claims.asked(claim, &lease, SystemClock.now());
-            let (taken, ()) = tokio::join!(self.take(claim, &known), self.announce(&lease));
-            match taken {
+            self.announce_soon(&lease);
+            match self.take(claim, &known).await {
                 Ok(Taken::Done(claimed)) => return Ok(claimed),
                 // One that may be on its way still stays where it would arrive, or there would be two of it.
                 Ok(Taken::KeyInUse) if known.doubtful => return Err(contended()),

@@ -25,6 +25,8 @@ client asked of the engine: a herd or a poll would show there. Redis counts what
 sends; only the latter counts here, all servers of a quorum together. RSS is that of the largest client process. `-`
 was not measured. An *operation* is one taking and releasing; of `keepalive`, one renewal interval of all that is held.
 A server that `local:` starts for a run writes nothing to a disk meanwhile: waiting for it would hide what Palisade adds.
+With such a server, *uncontended* and *contended* run on one processor, all together: waking another one takes longer than
+a request on many a virtual machine, and whether it must be woken is chance.
 ";
 
 /// Says whether a page can be written at `path`, before anything is measured.

@@ -69,6 +69,11 @@ impl Shape {
         matches!(self, Self::Throughput | Self::Contended | Self::Takeover | Self::Reserve)
     }
 
+    /// Whether at any moment one asks and another answers, so that one processor is enough for all.
+    pub(crate) fn is_turns(self) -> bool {
+        matches!(self, Self::Uncontended | Self::Contended)
+    }
+
     pub(crate) async fn measure(self, target: &Target, effort: &Effort, tell: Tell<'_>) -> Result<Vec<Row>> {
         match self {
             Self::Uncontended => uncontended::measure(target, effort, tell).await,
