@@ -16,7 +16,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(built.success(), "the command could not be built: {built}");
     let mut bench = Command::new("target/release/palisade");
     bench.arg("bench");
-    if !args.iter().any(|arg| arg == "--engine" || arg.starts_with("--engine=")) {
+    if !args.iter().any(|arg| arg.starts_with("-e") || arg.starts_with("--engine")) {
         bench.arg("--all");
     }
     if args.is_empty() {

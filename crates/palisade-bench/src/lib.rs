@@ -105,7 +105,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Send + Sync), cancel: &Arc<
         });
         // What still waits in the kernel has nothing to say any more.
         runtime.shutdown_background();
-        drop(one_core);
+        one_core.map_or(Ok(()), OneCore::leave)?;
         rows.extend(outcome?);
     }
     let goals = if options.quick { Vec::new() } else { goals::judge(&options.engine, target.engine, &rows) };

@@ -28,31 +28,37 @@ impl OneCore {
         move_all(&one).context("cannot move the run to one processor")?;
         Ok(entered)
     }
+
+    /// Goes back; what is measured next needs all processors.
+    pub(crate) fn leave(self) -> Result<()> {
+        move_all(&self.before).context("cannot move the run back to all processors")
+    }
 }
 
 impl Drop for OneCore {
     fn drop(&mut self) {
-        // What ended meanwhile needs no processor.
+        // Whoever wants to know leaves.
         let _ = move_all(&self.before);
     }
 }
 
 /// Moves every thread of this process and of all that descend from it. What they start later goes with them.
 fn move_all(to: &CpuSet) -> Result<()> {
-    let mut moved = HashSet::new();
+    let (mut moved, mut problem) = (HashSet::new(), None);
     // Again, for what was started by one that had not been moved yet.
     loop {
         let threads = threads_of_all(std::process::id())?;
         let new: Vec<u32> = threads.into_iter().filter(|thread| moved.insert(*thread)).collect();
         if new.is_empty() {
-            return Ok(());
+            return problem.map_or(Ok(()), |problem: rustix::io::Errno| Err(problem.into()));
         }
         for thread in new {
             let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
             match sched_setaffinity(thread, to) {
                 // It has ended since.
                 Err(rustix::io::Errno::SRCH) | Ok(()) => {}
-                Err(problem) => return Err(problem.into()),
+                // The others are moved all the same.
+                Err(other) => problem = problem.or(Some(other)),
             }
         }
     }
@@ -97,16 +103,24 @@ mod tests {
         sched_getaffinity(Some(pid)).unwrap().count()
     }
 
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
     #[test]
     fn all_that_was_started_goes_along_and_comes_back() {
-        let mut sleeper =
-            Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().expect("sleep is everywhere");
-        let before = (cores_of(&sleeper), sched_getaffinity(None).unwrap().count());
+        let sleeper = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn();
+        let sleeper = Sleeper(sleeper.expect("sleep is everywhere"));
+        let cores = || (cores_of(&sleeper.0), sched_getaffinity(None).unwrap().count());
+        let before = cores();
         let one = OneCore::enter().unwrap();
-        assert_eq!((cores_of(&sleeper), sched_getaffinity(None).unwrap().count()), (1, 1));
-        drop(one);
-        assert_eq!((cores_of(&sleeper), sched_getaffinity(None).unwrap().count()), before);
-        sleeper.kill().unwrap();
-        sleeper.wait().unwrap();
+        assert_eq!(cores(), (1, 1));
+        one.leave().unwrap();
+        assert_eq!(cores(), before);
     }
 }

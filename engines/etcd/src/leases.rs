@@ -89,15 +89,6 @@ impl Lease {
     }
 }
 
-/// An announcement under way: unless it comes to its end, also if it is dropped, the next claim makes it.
-struct Announcing<'a>(&'a Lease);
-
-impl Drop for Announcing<'_> {
-    fn drop(&mut self) {
-        self.0.announcing.store(self.0.announced.load(Ordering::Acquire), Ordering::Release);
-    }
-}
-
 /// How many seconds a lease has for claims of this TTL.
 fn seconds(ttl: Ttl) -> u64 {
     ttl.as_duration().as_nanos().div_ceil(1_000_000_000) as u64
@@ -131,7 +122,7 @@ impl Inner {
     /// Has a lease announced, once, without waiting for it: until then deadlines tell what the server does not.
     pub(crate) fn announce_soon(&self, lease: &Arc<Lease>) {
         if !lease.announcing.swap(true, Ordering::AcqRel) {
-            // Nobody is there to announce it only if the engine is closed.
+            // The other end lives as long as this one.
             let _ = self.leases.unannounced.0.send(Arc::clone(lease));
         }
     }
@@ -141,24 +132,35 @@ impl Inner {
         // A command that takes a lock for a moment has ended by then.
         const MOMENT: Duration = Duration::from_millis(5);
         let mut unannounced = self.leases.unannounced.1.lock().await;
-        while let Some(lease) = unannounced.recv().await {
+        loop {
+            let lease = tokio::select! {
+                Some(lease) = unannounced.recv() => lease,
+                () = self.link.until_closed() => return,
+            };
             tokio::time::sleep(MOMENT).await;
             self.announce_now(&lease).await;
         }
     }
 
-    /// Leaves a key on the lease, in whose end we hear of the lease's. What fails is tried again by the next claim.
-    async fn announce_now(&self, lease: &Lease) {
-        let pending = Announcing(lease);
+    /// Leaves a key on the lease, in whose end we hear of the lease's. What fails for now is tried again.
+    async fn announce_now(&self, lease: &Arc<Lease>) {
+        const PAUSE: Duration = Duration::from_millis(100);
         let key = self.layout.session(&self.client, lease.id);
         let put = PutRequest { key, lease: lease.id, ..PutRequest::default() };
         match self.link.call::<_, PutResponse>(path::PUT, put).await {
             Ok(_) => lease.announced.store(true, Ordering::Release),
             // Whoever ended it did so before it could be told.
             Err(error) if is_lease_gone(&error) => self.lease_is_over(lease),
-            Err(error) => tracing::debug!(%error, "the end of a lease would not be told"),
+            Err(error) => {
+                tracing::debug!(%error, "the end of a lease would not be told");
+                tokio::time::sleep(PAUSE).await;
+                lease.announcing.store(false, Ordering::Release);
+                // Whoever is refused for good is tried again by the next claim, for somebody may have seen to it.
+                if error.is_transient() && !lease.has_run_out() {
+                    self.announce_soon(lease);
+                }
+            }
         }
-        drop(pending);
     }
 
     /// Refreshes a lease. `false` if it is no more.

@@ -84,7 +84,7 @@ impl Core {
             let core = Arc::clone(self);
             self.spawn(async move {
                 while let Some((node, share, answer)) = calls.next().await {
-                    // Once the last node has answered, nothing of a claim has to be remembered.
+                    // With the last node's answer nothing of a claim has to be remembered any more.
                     core.land(&mut leaving, &share, &answer);
                     if answer.is_err() {
                         core.withdraw_later(node, share.into_iter().map(|(_, claim)| claim).collect());
@@ -165,8 +165,9 @@ impl Core {
                 Some(answer) => claim.answers.push(*answer),
                 None => claim.failed += 1,
             }
-            // Nothing is left of it; a repeated withdrawal finds the same on the nodes.
-            if claim.answers.len() == claim.asked
+            // Nothing is left of it but what is withdrawn in the background; a repeated withdrawal finds the same on the
+            // nodes. Otherwise a node that is silent for long would have all that is released kept for two TTLs.
+            if claim.is_left(self.majority)
                 && let Some(ballot) = claim.ballot.take()
             {
                 self.forget(&ballot);
@@ -199,6 +200,11 @@ impl Leaving {
 
     fn open(&self) -> usize {
         self.asked - self.answers.len() - self.failed
+    }
+
+    /// Whether all nodes were heard or given up, and enough of them have let go.
+    fn is_left(&self, majority: usize) -> bool {
+        self.answers.len() == self.asked || (self.open() == 0 && self.released() >= majority)
     }
 
     /// Whether more answers would change nothing.

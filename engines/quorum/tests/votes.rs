@@ -58,6 +58,11 @@ async fn a_release_that_not_all_nodes_have_answered_yet_is_forgotten_all_the_sam
         assert_eq!(release(&engine, &claim).await, Withdrawn::AlreadyGone);
     }
     nothing_left(&servers).await;
+    servers[4].silent.store(true, Ordering::Relaxed);
+    let claim = long("a");
+    take(&engine, &claim).await;
+    assert_eq!(release(&engine, &claim).await, Withdrawn::Released);
+    eventually("all but a silent node to be forgotten", || async { Arc::strong_count(&claim) == 1 }).await;
 }
 
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use palisade_etcd::EtcdConfig;
 use palisade_etcd::bare::{Bare, BareWatch};
 use palisade_testkit::Misuse;
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 
 use super::{Floors, RawClient, RawLimit};
 use crate::peer::Peer;
@@ -37,8 +38,11 @@ pub(super) fn attach(address: &str) -> Result<Arc<dyn RawLimit>> {
 pub(crate) const GO_MUTEX: &str = "Go's Mutex";
 pub(crate) const LOCK_RPC: &str = "the v3 lock RPC";
 
-/// The TTL of the lease that everything is on, in seconds: longer than any run of one shape, for nobody renews it.
-const TTL: u32 = 600;
+/// The TTL of the lease that everything is on, in seconds.
+const TTL: u32 = 30;
+
+/// How often it is renewed: a run of one shape may take longer, and what is left of one that was ended should not.
+const BEAT: Duration = Duration::from_secs(10);
 
 /// What the death of a holder leaves behind stands for so long: short, because a run waits for it.
 const LEASE: Duration = Duration::from_secs(2);
@@ -69,10 +73,19 @@ impl RawLimit for Etcd {
     }
 
     async fn client(&self) -> Result<Arc<dyn RawClient>> {
-        let bare = Bare::connect(&self.config).await?;
+        let bare = Arc::new(Bare::connect(&self.config).await?);
         let lease = bare.lease(TTL).await?;
+        let beating = Arc::clone(&bare);
+        let beats = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(BEAT).await;
+                // Whoever uses the lease is told what is wrong.
+                let _ = beating.beat(lease).await;
+            }
+        });
         Ok(Arc::new(Client {
             bare,
+            beats: beats.abort_handle(),
             prefix: self.prefix.clone(),
             lease,
             own: uuid::Uuid::new_v4().simple().to_string(),
@@ -150,7 +163,9 @@ fn counted(metrics: &str) -> Result<u64> {
 }
 
 struct Client {
-    bare: Bare,
+    bare: Arc<Bare>,
+    /// Renews the lease.
+    beats: AbortHandle,
     prefix: String,
     lease: i64,
     /// What keys of this client alone end with.
@@ -158,6 +173,12 @@ struct Client {
     /// The watch of this process' key in the line, and the key of the next.
     place: Mutex<Option<(BareWatch, String)>>,
     waits: AtomicBool,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
 }
 
 impl Client {
@@ -265,7 +286,18 @@ mod tests {
         let client = palisade::Client::builder().connect(&url).await.unwrap();
         let mutex = client.mutex("bench").unwrap();
         mutex.acquire().await.unwrap().release().await.unwrap();
-        let before = raw.requests().await.unwrap();
+        // What a client asks once, it may ask a moment after its first lock.
+        let mut before = raw.requests().await.unwrap();
+        let settled = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let now = raw.requests().await.unwrap();
+                if std::mem::replace(&mut before, now) == now {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), settled).await.expect("nothing is asked any more");
         for _ in 0..10 {
             mutex.acquire().await.unwrap().release().await.unwrap();
         }

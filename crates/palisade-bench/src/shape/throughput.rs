@@ -25,6 +25,8 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
     let ours = async |time| Part::of(|task, until| ours(client.clone(), task, until), time).await;
     let bare = async |time| Part::of(|task, until| bare(Arc::clone(&raw), task, until), time).await;
     ours(effort.part).await?;
+    // Before there are many figures to keep.
+    let rss_mib = usage::rss_mib();
     bare(effort.part).await?;
     let (mut ours_us, mut raw_us) = (Vec::new(), Vec::new());
     let (mut ratios, mut cpu_us, mut rates, mut raw_rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -38,7 +40,7 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
             (ours(effort.crowded_part).await?, bare(effort.crowded_part).await?)
         };
         ratios.push(part.rate() / raw_part.rate());
-        cpu_us.push(micros(part.cpu) / amount(part.times_us.len()));
+        cpu_us.push(micros(part.cpu) / amount(part.count));
         rates.push(part.rate());
         raw_rates.push(raw_part.rate());
         ours_us.extend(part.times_us);
@@ -51,7 +53,7 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
         per_second: median(&rates),
         raw_per_second: median(&raw_rates),
         cpu_us_per_op: median(&cpu_us),
-        rss_mib: usage::rss_mib(),
+        rss_mib,
         ..Row::new(Shape::Throughput, format!("{TASKS} tasks"), "take + release")
     };
     Ok(vec![row.times(&ours_us, &raw_us).ratios(Measure::Rate, &ratios).requests(requests)])
@@ -61,47 +63,70 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
 struct Part {
     took: Duration,
     cpu: Duration,
-    /// How long each operation took.
+    count: usize,
+    /// How long operations took, of each task the first.
     times_us: Vec<f64>,
+}
+
+/// What one task did.
+#[derive(Default)]
+struct Done {
+    count: usize,
+    times_us: Vec<f64>,
+}
+
+impl Done {
+    /// More of each task would tell no more, and fill the memory.
+    const KEPT: usize = 1000;
+
+    fn add(&mut self, us: f64) {
+        self.count += 1;
+        if self.times_us.len() < Self::KEPT {
+            self.times_us.push(us);
+        }
+    }
 }
 
 impl Part {
     /// Has all tasks run for `time`; each ends with the operation that it is at.
     async fn of<F>(task: impl Fn(usize, Instant) -> F, time: Duration) -> Result<Self>
     where
-        F: Future<Output = Result<Vec<f64>>> + Send + 'static,
+        F: Future<Output = Result<Done>> + Send + 'static,
     {
         let (start, cpu) = (Instant::now(), usage::cpu());
         let mut running: JoinSet<_> = (0..TASKS).map(|number| task(number, start + time)).collect();
-        let mut times_us = Vec::new();
+        let mut all = Done::default();
         while let Some(done) = running.join_next().await {
-            times_us.extend(done??);
+            let done = done??;
+            all.count += done.count;
+            all.times_us.extend(done.times_us);
         }
-        Ok(Self { took: start.elapsed(), cpu: usage::cpu().saturating_sub(cpu), times_us })
+        let cpu = usage::cpu().saturating_sub(cpu);
+        Ok(Self { took: start.elapsed(), cpu, count: all.count, times_us: all.times_us })
     }
 
     fn rate(&self) -> f64 {
-        amount(self.times_us.len()) / self.took.as_secs_f64()
+        amount(self.count) / self.took.as_secs_f64()
     }
 }
 
-async fn ours(client: Client, task: usize, until: Instant) -> Result<Vec<f64>> {
-    let mut times = Vec::new();
+async fn ours(client: Client, task: usize, until: Instant) -> Result<Done> {
+    let mut done = Done::default();
     while Instant::now() < until {
-        times.push(pair(&client, task, times.len()).await?);
+        done.add(pair(&client, task, done.count).await?);
     }
-    Ok(times)
+    Ok(done)
 }
 
-async fn bare(raw: Arc<dyn RawClient>, task: usize, until: Instant) -> Result<Vec<f64>> {
-    let mut times = Vec::new();
+async fn bare(raw: Arc<dyn RawClient>, task: usize, until: Instant) -> Result<Done> {
+    let mut done = Done::default();
     while Instant::now() < until {
-        let key = resource(task, times.len());
+        let key = resource(task, done.count);
         let start = Instant::now();
         raw.pair(&key).await?;
-        times.push(micros(start.elapsed()));
+        done.add(micros(start.elapsed()));
     }
-    Ok(times)
+    Ok(done)
 }
 
 /// The same so often, to count what is asked.
