@@ -17,6 +17,7 @@
 
 #[cfg(feature = "certificates")]
 mod certificates;
+mod children;
 mod clock;
 mod cluster;
 mod etcd;
@@ -34,6 +35,7 @@ mod zookeeper;
 
 #[cfg(feature = "certificates")]
 pub use self::certificates::Authority;
+pub use self::children::children;
 pub use self::cluster::ClusterSet;
 pub use self::etcd::{EtcdOptions, EtcdServer, EtcdSet, newer_etcd};
 pub use self::mariadb::{MariaDbOptions, MariaDbServer, newer_mysql};

@@ -1,4 +1,3 @@
-use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -7,6 +6,7 @@ use anyhow::Result;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bounded::eventually;
+use crate::servers::children;
 use crate::servers::process::Process;
 
 /// A server that has a process per connection, each in a group of its own. All are killed when this is dropped.
@@ -88,17 +88,4 @@ fn signal_all(processes: &[i32], signal: Signal) {
 
 fn lives(pid: i32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
-}
-
-/// All processes whose parent is `parent`.
-fn children(parent: u32) -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
-}
-
-fn parent_of(pid: i32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name, in parentheses, may hold anything; state and parent follow.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
