@@ -42,6 +42,9 @@ pub(crate) struct Crowd {
     looks: u64,
 }
 
+/// Turns of clients in one process that do not count: caches are filled.
+const WARM_TURNS: usize = 10;
+
 /// Takes `resource` so often, and gives it back at once.
 pub(crate) async fn take_turns(client: &Client, resource: &str, turns: usize) -> Result<Share> {
     let mutex = client.mutex(resource)?;
@@ -57,10 +60,26 @@ pub(crate) async fn take_turns(client: &Client, resource: &str, turns: usize) ->
 
 /// Lets each of these clients take `resource` so often, after some turns that do not count: what all of them had.
 pub(crate) async fn take_turns_together(clients: &[Client], resource: &str, turns: usize) -> Result<Share> {
-    const WARM_TURNS: usize = 10;
     let all = async |turns| -> Result<Vec<(u64, u64)>> {
         let each = clients.iter().map(|client| take_turns(client, resource, turns));
         Ok(try_join_all(each).await?.into_iter().flat_map(|share| share.turns).collect())
+    };
+    all(WARM_TURNS).await?;
+    Ok(Share { turns: all(turns).await?, ..Share::default() })
+}
+
+/// The same in the raw limit's line.
+pub(crate) async fn take_turns_together_bare(clients: &[Arc<dyn RawClient>], turns: usize) -> Result<Share> {
+    let all = async |turns| -> Result<Vec<(u64, u64)>> {
+        for (place, client) in clients.iter().enumerate() {
+            client.join(place, clients.len()).await?;
+        }
+        let Some(first) = clients.first() else { return Ok(Vec::new()) };
+        first.start().await?;
+        let each = clients.iter().map(|client| take_turns_bare(&**client, turns));
+        let shares = try_join_all(each).await?;
+        first.end().await?;
+        Ok(shares.into_iter().flat_map(|share| share.turns).collect())
     };
     all(WARM_TURNS).await?;
     Ok(Share { turns: all(turns).await?, ..Share::default() })
@@ -120,7 +139,16 @@ pub(crate) async fn run(target: &Target, size: usize, turns: usize) -> Result<Cr
 /// How often per second `size` clients of one process have it that take one resource `turns` times each: measured as
 /// the locks of others are, whose clients share a process, too.
 pub(crate) async fn rate_in_one_process(target: &Target, size: usize, turns: usize) -> Result<f64> {
-    let worker = Worker::start(target, RESOURCE, Job::Clients { size, turns }).await?;
+    rate_of(target, Job::Clients { size, turns }).await
+}
+
+/// The same in the raw limit's line.
+pub(crate) async fn bare_rate_in_one_process(target: &Target, size: usize, turns: usize) -> Result<f64> {
+    rate_of(target, Job::BareClients { size, turns }).await
+}
+
+async fn rate_of(target: &Target, job: Job) -> Result<f64> {
+    let worker = Worker::start(target, RESOURCE, job).await?;
     let (share, worker) = bounded("a crowd to have all its turns", worker.share()).await?;
     bounded("a worker to end", worker.end()).await?;
     let began = share.turns.iter().map(|(asked, _)| *asked).min().unwrap_or(0);

@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Notify;
 
-use crate::crowd::{Share, take_turns, take_turns_bare, take_turns_together};
+use crate::crowd::{Share, take_turns, take_turns_bare, take_turns_together, take_turns_together_bare};
 use crate::raw::Entry;
 use crate::target::{Target, connect, counted, sum};
 use crate::usage;
@@ -31,6 +31,8 @@ pub(crate) enum Job {
     Turns { turns: usize, counted: bool },
     /// Let so many clients, each with a connection of its own, take the resource so often: as a program of others does.
     Clients { size: usize, turns: usize },
+    /// The same in the raw limit's line.
+    BareClients { size: usize, turns: usize },
     /// Take turns so often in the raw limit's line.
     BareTurns { turns: usize, place: usize, of: usize },
     /// Take the resource with this TTL and keep it.
@@ -213,6 +215,13 @@ async fn obey(order: &Order, let_go: &LetGo) -> Result<()> {
             let_go.done(share).await?;
             join_all(clients.iter().map(palisade::Client::close)).await;
             Ok(())
+        }
+        Job::BareClients { size, turns } => {
+            let mut clients = Vec::with_capacity(size);
+            for _ in 0..size {
+                clients.push(raw().await?);
+            }
+            let_go.done(take_turns_together_bare(&clients, turns).await?).await
         }
         Job::BareTurns { turns, place, of } => {
             let raw = raw().await?;

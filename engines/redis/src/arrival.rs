@@ -10,6 +10,7 @@ use crate::address::HostPort;
 use crate::config::RedisConfig;
 use crate::dial::Line;
 use crate::error::{failed, unexpected};
+use crate::here::Here;
 use crate::keys::{BORN, Layout};
 use crate::script::{Call, Scripts};
 
@@ -25,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) forgot_at: Option<BootInstant>,
     /// Whether it tells when a key changes that we ask about.
     pub(crate) tracks: bool,
+    /// This connection, if another one could end it.
+    pub(crate) here: Option<Here>,
     /// Where it is, if it is one server.
     pub(crate) address: Option<HostPort>,
 }
@@ -57,7 +60,11 @@ pub(crate) async fn arrive(
     let born = born(line, scripts, &servers, known).await?;
     let forgot_at = forgot_at(line, &servers, &born, asked_at).await;
     let source = config.source.as_deref().map_or(born.source, Source::new);
-    Ok(Facts { source, forgot_at, tracks: tracking(line).await, address: None })
+    let here = match &servers[..] {
+        [info] => Here::find(line, info.get("run_id").map_or("", String::as_str)).await,
+        _ => None,
+    };
+    Ok(Facts { source, forgot_at, tracks: tracking(line).await, here, address: None })
 }
 
 type Info = HashMap<String, String>;

@@ -21,6 +21,8 @@ struct Known {
     /// Whether the claim may be on its way more than once. Once is no reason for doubt: a withdrawal that
     /// overtakes it finds nothing, and sees to it that it does not come in.
     doubtful: bool,
+    /// The token that bare commands wrote, or may have, as long as it is not known to be the claim's.
+    bare: Option<Token>,
     stand: Stand,
     /// Woken when the stand changes; made by the first who waits.
     turn: Option<Arc<Notify>>,
@@ -71,6 +73,7 @@ impl Claims {
                     refreshed: now,
                     answered: false,
                     doubtful: false,
+                    bare: None,
                     stand: Stand::Asked,
                     turn: None,
                     look: None,
@@ -96,6 +99,7 @@ impl Claims {
     pub(crate) fn waits(&self, claim: ClaimId, look: Look) {
         if let Some(known) = self.0.lock().get_mut(&claim) {
             known.look = Some(look);
+            known.bare = None;
             if known.stand == Stand::Asked {
                 known.stand = Stand::Waiting;
             }
@@ -123,7 +127,27 @@ impl Claims {
                 known.change(Stand::Held(held));
             }
             known.refresh(began);
+            known.bare = None;
         }
+    }
+
+    /// Notes that bare commands are about to be sent that write such a token.
+    pub(crate) fn sent_bare(&self, claim: ClaimId, token: Token) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            known.bare = Some(token);
+        }
+    }
+
+    /// Notes that nothing of what bare commands wrote is there.
+    pub(crate) fn is_not_bare(&self, claim: ClaimId) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            known.bare = None;
+        }
+    }
+
+    /// The token that bare commands wrote, or may have, if it is not known to be the claim's.
+    pub(crate) fn bare(&self, claim: ClaimId) -> Option<Token> {
+        self.0.lock().get(&claim)?.bare
     }
 
     /// Forgets a claim that is to be withdrawn. Returns whether it may be on its way more than once.

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::arrival::{Facts, RIGHTS, arrive};
 use crate::claims::Claims;
 use crate::config::{RedisConfig, Servers};
+use crate::counter::Counter;
 use crate::dial::{Line, dial};
 use crate::foreign::Foreign;
 use crate::keys::Layout;
@@ -92,7 +93,8 @@ impl RedisEngine {
             Error::new(ErrorKind::Invalid, "a Redis engine is opened inside a tokio runtime").because(error)
         })?;
         let single = !matches!(config.servers, Servers::Cluster(_));
-        let nothing = Facts { source: Source::new(""), forgot_at: None, tracks: false, address: None };
+        let nothing =
+            Facts { source: Source::new(""), forgot_at: None, tracks: false, here: None, address: None };
         let inner = Arc::new(Inner {
             layout: Layout::new(&config.key, config.dialect, &config.namespace, single),
             scripts: Scripts::new(config.dialect, single),
@@ -109,8 +111,8 @@ impl RedisEngine {
             config,
         });
         let (line, facts) = inner.connect(1, None).await.map_err(|error| error.on_engine("redis"))?;
+        inner.link.up(1, line.clone(), Counter::new(facts.here.is_some()));
         *inner.facts.lock() = facts;
-        inner.link.up(1, line.clone());
         let keeper = runtime.spawn(keep(Arc::clone(&inner), line)).abort_handle();
         Ok(Self { inner, keeper })
     }
@@ -175,6 +177,10 @@ impl Inner {
             line.subscribe(&channel).await.map_err(|error| self.cannot_subscribe(error))?;
             let mut facts = arrive(&self.config, &self.layout, &self.scripts, &mut line, known).await?;
             facts.address = address;
+            // What was sent over the last connection comes before all that this one is asked, or never.
+            if let (Some(last), Some(now)) = (self.facts().here, &facts.here) {
+                last.end(&mut line, now).await?;
+            }
             Ok((line, facts))
         };
         let limit = self.config.connect_timeout * 3;
@@ -220,7 +226,8 @@ impl Inner {
         for (claim, reason) in lost {
             self.is_gone(claim, reason);
         }
-        if !self.link.up(number, line.clone()) {
+        let counter = Counter::new(self.facts().here.is_some());
+        if !self.link.up(number, line.clone(), counter) {
             return false;
         }
         self.signals.send(Signal::Connection(ConnectionState::Reconnected));

@@ -39,7 +39,7 @@ pub(crate) struct Layout {
 const SEPARATOR: char = '\u{1f}';
 
 pub(crate) const BORN: &str = "palisade:born";
-const TOKENS: &str = "palisade:t";
+pub(crate) const TOKENS: &str = "palisade:t";
 /// What all keys begin with that are no locks.
 pub(crate) const SIDES: &str = "palisade:";
 const SIDE: &str = "palisade:{";

@@ -28,14 +28,17 @@
 
 mod address;
 mod arrival;
+mod bare;
 mod claims;
 mod config;
+mod counter;
 mod dial;
 mod engine;
 mod error;
 mod fenced_script;
 mod foreign;
 mod frame;
+mod here;
 mod inspect;
 mod keys;
 mod link;

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, SystemClock};
@@ -8,9 +8,11 @@ use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::counter::Counter;
 use crate::dial::Line;
 use crate::error::{closed, failed};
 use crate::script::Call;
+use crate::wire::Wire;
 
 /// The connection of an engine: one at a time, made again by `crate::engine`'s task when it breaks.
 pub(crate) struct Link {
@@ -31,32 +33,25 @@ enum State {
         number: u64,
         line: Line,
         life: watch::Sender<()>,
-        counted: Arc<AtomicBool>,
+        counter: Arc<Counter>,
     },
     Closed,
 }
 
 /// A connection as a call has it.
 pub(crate) struct InUse {
-    number: u64,
+    pub(crate) number: u64,
     pub(crate) line: Line,
     /// None for a line that tells its own end.
     life: Option<watch::Receiver<()>>,
-    /// Whether it was made sure over this connection that the tokens are not behind the clock. Another server, or
-    /// one that was restarted, is another connection.
-    counted: Arc<AtomicBool>,
+    pub(crate) counter: Arc<Counter>,
 }
 
 impl InUse {
     /// Whether tokens need only be counted on.
     pub(crate) fn counts(&self) -> bool {
         // A Cluster changes servers on its own.
-        self.counted.load(Ordering::Relaxed) && self.line.is_to_one()
-    }
-
-    /// Notes that a token was made here, by the clock if need be.
-    pub(crate) fn has_counted(&self) {
-        self.counted.store(true, Ordering::Relaxed);
+        self.counter.is_ahead() && self.line.is_to_one()
     }
 }
 
@@ -114,17 +109,31 @@ impl Link {
         self.judge(number, answer)
     }
 
+    /// Sends so many commands that `write` packs, with nothing of anyone else's in between. Their answers, each of
+    /// which may be an error of the server's, and just before they were sent.
+    pub(crate) async fn packed(
+        &self,
+        number: u64,
+        wire: &Wire,
+        count: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(Vec<Value>, BootInstant)> {
+        let sent = SystemClock.now();
+        let answers = self.answered(&mut None, wire.send_all(count, write)).await;
+        self.judge(number, answers).map(|answers| (answers, sent))
+    }
+
     async fn send(&self, in_use: &mut InUse, command: &redis::Cmd) -> RedisResult<Value> {
         let InUse { line, life, .. } = in_use;
         self.answered(life, line.send(command)).await
     }
 
     /// The answer, unless the connection ends before it comes: its own end may never be noticed.
-    async fn answered(
+    async fn answered<T>(
         &self,
         life: &mut Option<watch::Receiver<()>>,
-        answer: impl Future<Output = RedisResult<Value>>,
-    ) -> RedisResult<Value> {
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
         let _counted = Counted::new(self);
         let answer = match life {
             None => answer.await,
@@ -140,7 +149,8 @@ impl Link {
         answer
     }
 
-    fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value> {
+    /// What an answer comes to; the connection ends with some errors.
+    pub(crate) fn judge<T>(&self, number: u64, answer: RedisResult<T>) -> Result<T> {
         answer.map_err(|error| {
             if ends_the_line(&error) {
                 self.broken(number, &error.to_string());
@@ -172,12 +182,12 @@ impl Link {
     }
 
     /// Puts a new connection into service. Fails if the link was closed meanwhile.
-    pub(crate) fn up(&self, number: u64, line: Line) -> bool {
+    pub(crate) fn up(&self, number: u64, line: Line, counter: Counter) -> bool {
         self.state.send_if_modified(|state| {
             if matches!(state, State::Closed) {
                 return false;
             }
-            *state = State::Up { number, line, life: watch::Sender::new(()), counted: Arc::default() };
+            *state = State::Up { number, line, life: watch::Sender::new(()), counter: Arc::new(counter) };
             true
         })
     }
@@ -267,9 +277,9 @@ impl Link {
 
 impl State {
     fn in_use(&self) -> Option<InUse> {
-        let Self::Up { number, line, life, counted } = self else { return None };
+        let Self::Up { number, line, life, counter } = self else { return None };
         let life = (!matches!(line, Line::Plain(_))).then(|| life.subscribe());
-        Some(InUse { number: *number, line: line.clone(), life, counted: Arc::clone(counted) })
+        Some(InUse { number: *number, line: line.clone(), life, counter: Arc::clone(counter) })
     }
 }
 

@@ -27,17 +27,23 @@ impl Records {
     /// What is stored of a claim behind its token: ` SLOT SINCE MODE SLOTS TTL CLIENT FLOOR TAIL`, of which
     /// scripts read all but the tail. It was made now by this host's clock, which is for people to read only.
     pub(crate) fn record(&self, claim: &Claim, client: &str) -> Vec<u8> {
+        let mut record = Vec::new();
+        self.add_record(&mut record, claim, client);
+        record
+    }
+
+    /// Adds [`record`](Self::record) to what stands before it.
+    pub(crate) fn add_record(&self, record: &mut Vec<u8>, claim: &Claim, client: &str) {
         let written = self.written(claim, client);
         let room = 64 + written.head.len() + written.tail.len() + claim.value.as_ref().map_or(0, Bytes::len);
-        let mut record = Vec::with_capacity(room);
-        written.add_head(&mut record);
+        record.reserve(room);
+        written.add_head(record);
         match claim.token_floor {
             None => record.push(b'-'),
             Some(floor) => record.extend_from_slice(itoa::Buffer::new().format(floor.get()).as_bytes()),
         }
         record.extend_from_slice(&written.tail);
-        add_value(&mut record, claim.value.as_ref());
-        record
+        add_value(record, claim.value.as_ref());
     }
 
     /// What the records of all claims like this one have in common: what stands before the floor, and after it.

@@ -19,11 +19,20 @@ use crate::verbs::{Said, granted_alone, marked, resources};
 const AT_ONCE: usize = 64;
 
 impl Inner {
-    /// Asks for a claim, together with others if many ask.
-    pub(crate) async fn ask_soon(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Said> {
+    /// Asks for a claim, together with others if many ask. `new` says that it was never asked for.
+    pub(crate) async fn ask_soon(self: &Arc<Self>, claim: &Arc<Claim>, new: bool) -> Result<Said> {
         let alone = self.claiming.alone();
-        if alone.is_some() || claim.mode != Mode::Exclusive || !self.may_gather() {
-            return self.ask(claim, flag(claim)).await;
+        if alone.is_some()
+            && new
+            && let Some(said) = self.take_bare(claim).await?
+        {
+            return Ok(said);
+        }
+        let bare = self.claims.bare(claim.id).is_some();
+        if alone.is_some() || bare || claim.mode != Mode::Exclusive || !self.may_gather() {
+            let said = self.ask(claim, flag(claim)).await;
+            // What bare commands wrote may be there, whatever became of this.
+            return if bare { said.map_err(Error::with_unknown_effect) } else { said };
         }
         let told = self.claiming.join(Arc::clone(claim), |departure| {
             tokio::spawn(ask_gathered(Arc::clone(self), departure));
@@ -57,7 +66,10 @@ impl Inner {
 
     /// Asks for several claims at once.
     pub(crate) async fn claim_each(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
-        let alike = |claim: &Arc<Claim>| claim.mode == Mode::Exclusive && are_alike(&claims[0], claim);
+        let alike = |claim: &Arc<Claim>| {
+            let usual = claim.mode == Mode::Exclusive && self.claims.bare(claim.id).is_none();
+            usual && are_alike(&claims[0], claim)
+        };
         let at_once = claims.len() > 1 && claims.len() <= AT_ONCE && self.may_gather();
         if !at_once || !claims.iter().all(|claim| alike(claim) && self.check(claim).is_ok()) {
             return join_all(claims.iter().map(|claim| self.claim(claim))).await;
@@ -95,8 +107,8 @@ impl Inner {
         let Answer { value, sent } = self.link.call_over(&mut in_use, &call).await?;
         if let Value::Int(last) = value {
             let tokens = tokens(claims, u64::try_from(last).map_err(|_| unexpected())?)?;
-            if claims[0].token_floor.is_none() {
-                in_use.has_counted();
+            if let Some(last) = tokens.last() {
+                in_use.counter.made(*last, claims[0].token_floor.is_none());
             }
             let answers = claims.iter().zip(tokens).map(|(claim, token)| {
                 let said = granted_alone(claim, token, sent);

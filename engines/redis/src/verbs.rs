@@ -30,7 +30,7 @@ impl Inner {
     pub(crate) async fn claim(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Claimed> {
         self.check(claim)?;
         let new = self.claims.asked(claim, SystemClock.now());
-        let said = self.ask_soon(claim).await;
+        let said = self.ask_soon(claim, new).await;
         self.conclude(claim, new, said)
     }
 
@@ -76,6 +76,7 @@ impl Inner {
 
     /// Asks for a claim, or after one that is known (`a`), and notes the answer.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, flag: char) -> Result<Said> {
+        let claim = &self.above_bare(claim).await?;
         let mut in_use = self.link.line().await?;
         let call = self.call_on(&self.scripts.claim, [&claim.resource].into_iter(), |command| {
             self.add_claim(command, claim, flag, in_use.counts());
@@ -123,10 +124,13 @@ impl Inner {
     pub(crate) fn noted(&self, claim: &Claim, answer: Answer, in_use: &InUse) -> Result<Said> {
         // Only the shortcut is sure to have made a token now, and compared it with the clock if it was told to:
         // one that was given before says nothing about the counter.
-        if claim.token_floor.is_none() && matches!(answer.value, Value::BulkString(_)) {
-            in_use.has_counted();
-        }
+        let made_now = matches!(answer.value, Value::BulkString(_));
         let said = self.said(claim, answer)?;
+        if let Said::Granted(grant) = &said
+            && made_now
+        {
+            in_use.counter.made(grant.token, claim.token_floor.is_none());
+        }
         self.note(claim, &said);
         Ok(said)
     }

@@ -37,10 +37,30 @@ struct Shared {
 struct State {
     /// What is yet to be sent.
     unsent: Vec<u8>,
-    /// Who waits for an answer, in the order of the questions.
-    waiting: VecDeque<oneshot::Sender<Value>>,
+    /// Who waits for answers, in the order of the questions.
+    waiting: VecDeque<Waiting>,
     /// Why nothing can be sent any more.
     ended: Option<RedisError>,
+}
+
+/// Someone who waits for the answers to one or more commands, and is told all of them at once.
+struct Waiting {
+    missing: usize,
+    /// Those that came before the last, if there are several.
+    had: Vec<Value>,
+    tell: oneshot::Sender<Value>,
+}
+
+impl Waiting {
+    /// Takes the next answer. Returns whether it was the last, and to be told now.
+    fn take(&mut self, answer: Value) -> Option<Value> {
+        self.missing -= 1;
+        if self.missing == 0 && self.had.is_empty() {
+            return Some(answer);
+        }
+        self.had.push(answer);
+        (self.missing == 0).then(|| Value::Array(std::mem::take(&mut self.had)))
+    }
 }
 
 struct Reader(AbortHandle);
@@ -102,20 +122,26 @@ impl Wire {
 
     /// Sends a command; its answer, which may be an error of the server's.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let (tell, told) = oneshot::channel();
-        self.post(|unsent| command.write_packed_command(unsent), [tell])?;
-        told.await.map_err(|_| self.shared.why())
+        self.post(1, |unsent| command.write_packed_command(unsent))?.await.map_err(|_| self.shared.why())
     }
 
-    /// Sends commands with nothing of anyone else's in between.
+    /// Sends commands with nothing of anyone else's in between; their answers, none of which is an error.
     pub(crate) async fn send_together(&self, commands: &Pipeline) -> RedisResult<Value> {
-        let (tell, told): (Vec<_>, Vec<_>) = commands.cmd_iter().map(|_| oneshot::channel()).unzip();
-        self.post(|unsent| unsent.extend(commands.get_packed_pipeline()), tell)?;
-        let mut answers = Vec::with_capacity(told.len());
-        for told in told {
-            answers.push(told.await.map_err(|_| self.shared.why())?.extract_error()?);
+        let count = commands.cmd_iter().count();
+        let answers = self.send_all(count, |unsent| unsent.extend(commands.get_packed_pipeline())).await?;
+        answers.into_iter().map(Value::extract_error).collect::<RedisResult<_>>().map(Value::Array)
+    }
+
+    /// The same for so many commands that `write` packs; each answer may be an error of the server's.
+    pub(crate) async fn send_all(
+        &self,
+        count: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<Vec<Value>> {
+        match self.post(count, write)?.await.map_err(|_| self.shared.why())? {
+            Value::Array(answers) if count > 1 => Ok(answers),
+            answer => Ok(vec![answer]),
         }
-        Ok(Value::Array(answers))
     }
 
     /// Whoever waits for an answer is told that none will come.
@@ -123,23 +149,21 @@ impl Wire {
         self.shared.close(ended());
     }
 
-    fn post(
-        &self,
-        write: impl FnOnce(&mut Vec<u8>),
-        tell: impl IntoIterator<Item = oneshot::Sender<Value>>,
-    ) -> RedisResult<()> {
+    /// Sends so many commands; where their answers will be told.
+    fn post(&self, count: usize, write: impl FnOnce(&mut Vec<u8>)) -> RedisResult<oneshot::Receiver<Value>> {
+        let (tell, told) = oneshot::channel();
         let mut state = self.shared.state.lock();
         if let Some(error) = &state.ended {
             return Err(error.clone());
         }
         let idle = state.unsent.is_empty();
         write(&mut state.unsent);
-        state.waiting.extend(tell);
+        state.waiting.push_back(Waiting { missing: count, had: Vec::new(), tell });
         // What does not fit now is sent by the reader, and everything after it too.
         if idle && !self.shared.flush(&mut state) {
             self.shared.more.notify_one();
         }
-        Ok(())
+        Ok(told)
     }
 }
 
@@ -215,10 +239,14 @@ impl Shared {
             Value::Push { kind, data } => return on_push(PushInfo { kind, data }),
             answer => answer,
         };
-        let waiting = self.state.lock().waiting.pop_front();
-        if let Some(waiting) = waiting {
+        let told = {
+            let mut state = self.state.lock();
+            let all = state.waiting.front_mut().and_then(|waiting| waiting.take(answer));
+            all.and_then(|all| Some((state.waiting.pop_front()?.tell, all)))
+        };
+        if let Some((tell, all)) = told {
             // Nobody may want it any more.
-            let _ = waiting.send(answer);
+            let _ = tell.send(all);
         }
     }
 

@@ -60,6 +60,11 @@ pub trait RawLimit: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether crowds are also measured as clients of one process, as the locks of others were.
+    fn measures_clients_of_one_process(&self) -> bool {
+        false
+    }
+
     /// Prepares a server that was started for this run: one that waits for its disk would hide what
     /// Palisade adds.
     async fn settle(&self) -> Result<()> {

@@ -19,6 +19,11 @@ pub(super) async fn measure(target: &Target, effort: &Effort, tell: Tell<'_>) ->
     for size in SIZES {
         rows.push(over_and_over(target, effort, size, tell).await?);
     }
+    if target.raw.measures_clients_of_one_process() {
+        for size in SIZES {
+            rows.push(in_one_process(target, effort, size, tell).await?);
+        }
+    }
     for size in SIZES {
         rows.push(drained(target, effort, size, tell).await?);
     }
@@ -51,6 +56,34 @@ async fn over_and_over(target: &Target, effort: &Effort, size: usize, tell: Tell
         ..common(target, format!("{size} waiters"), "wait + release", &ours, &raw)
     };
     Ok(row.times(&waits, &raw_waits).ratios(Measure::Rate, &ratios).requests(requests))
+}
+
+/// The same by clients of one process, each with a connection of its own: how the locks of others were measured, from
+/// whose figures the goals were made. What it leaves out is the kernel's work of changing from process to process.
+async fn in_one_process(target: &Target, effort: &Effort, size: usize, tell: Tell<'_>) -> Result<Row> {
+    let turns = effort.crowd_grants / size;
+    let (mut rates, mut raw_rates) = (Vec::new(), Vec::new());
+    for round in 1..=effort.crowd_rounds {
+        tell(&format!("contended, {size} clients of one process: round {round} of {}", effort.crowd_rounds));
+        let ours = async || crowd::rate_in_one_process(target, size, turns).await;
+        let bare = async || crowd::bare_rate_in_one_process(target, size, turns).await;
+        if round.is_multiple_of(2) {
+            raw_rates.push(bare().await?);
+            rates.push(ours().await?);
+        } else {
+            rates.push(ours().await?);
+            raw_rates.push(bare().await?);
+        }
+    }
+    let ratios: Vec<f64> = rates.iter().zip(&raw_rates).map(|(ours, raw)| ours / raw).collect();
+    let row = Row {
+        raw: target.raw.floors().turn.to_owned(),
+        per_second: median(&rates),
+        raw_per_second: median(&raw_rates),
+        note: Some("The waiters are clients of one process, each with a connection of its own".to_owned()),
+        ..Row::new(Shape::Contended, format!("{size} clients"), "wait + release")
+    };
+    Ok(row.ratios(Measure::Rate, &ratios))
 }
 
 /// One crowd of ours and one that is bare; each comes first in every other round, so that a host that slows down

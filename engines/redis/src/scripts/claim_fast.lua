@@ -11,7 +11,7 @@ if #ARGV == 4 and (rule == 'wx' or rule == 'nx' or string.find(rule, '^[wn]x')) 
   end
   if there == 0 then
     local T = KEYS[3] or 'palisade:t'
-    local token = call('INCR', T)
+    local token = call('INCRBY', T, '1')
     if #rule > 2 then
       local floor = tonumber(string.sub(rule, 3))
       if not floor then

@@ -50,7 +50,7 @@ local function next_token(floor)
     return micros
   end
   if floor ~= '-' and less(last, floor) then redis.call('SET', T, floor) end
-  redis.call('INCR', T)
+  redis.call('INCRBY', T, '1')
   return redis.call('GET', T)
 end
 

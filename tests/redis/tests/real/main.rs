@@ -1,6 +1,7 @@
 //! What only a real Redis can show.
 
 mod arrival;
+mod bare;
 mod clock;
 mod crowd;
 mod failover;
