@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_core::{BootInstant, Engine, ErrorKind, Result, Signal};
@@ -18,8 +18,8 @@ pub(crate) struct Voter {
     news: Mutex<Option<Receiver<Signal>>>,
     /// Its last answer came in time.
     up: AtomicBool,
-    /// The last time that a majority had agreed, its answer was there or came soon.
-    prompt: AtomicBool,
+    /// Until when nobody waits for it once a majority has agreed: it kept others waiting. Nanoseconds since boot.
+    late_until: AtomicU64,
 }
 
 impl Voter {
@@ -30,7 +30,7 @@ impl Voter {
             engine: Mutex::new(Err(nothing)),
             news: Mutex::default(),
             up: AtomicBool::new(false),
-            prompt: AtomicBool::new(true),
+            late_until: AtomicU64::new(0),
         }
     }
 
@@ -61,12 +61,20 @@ impl Voter {
     }
 
     /// Whether it is worth a moment to wait for it, although a majority has agreed.
-    pub(crate) fn is_prompt(&self) -> bool {
-        self.is_up() && self.prompt.load(Ordering::Relaxed)
+    pub(crate) fn is_prompt(&self, now: BootInstant) -> bool {
+        self.is_up() && now.as_nanos() >= self.late_until.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_prompt(&self, prompt: bool) {
-        self.prompt.store(prompt, Ordering::Relaxed);
+    /// Notes that its answer came before anything was decided.
+    pub(crate) fn was_prompt(&self) {
+        self.late_until.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that it was waited for in vain, so long. It is given another chance after a while: as long as nobody waits for it,
+    /// a release overtakes its claim each time, which makes it slow, and its answers come too late to be found prompt.
+    pub(crate) fn was_late(&self, now: BootInstant, waited: Duration) {
+        const SHARE: u32 = 64;
+        self.late_until.store((now + waited * SHARE).as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether a vote that was asked for at `asked` counts: the node has not forgotten it since, and
@@ -81,5 +89,28 @@ impl Voter {
         let forgot = self.engine().ok()?.forgot_at()?;
         let left = (forgot + longest_ttl).saturating_since(now);
         (!left.is_zero()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn who_was_late_is_waited_for_again_after_a_while() {
+        let open = Arc::new(|| std::future::pending().boxed());
+        let voter = Voter::new(Node { name: "a".to_owned(), open });
+        let (now, waited) = (BootInstant::from_nanos(7), Duration::from_millis(1));
+        assert!(!voter.is_prompt(now), "it cannot be reached");
+        voter.set_up(true);
+        assert!(voter.is_prompt(now));
+        voter.was_late(now, waited);
+        assert!(!voter.is_prompt(now + waited * 10), "it would be waited for most of the time");
+        assert!(voter.is_prompt(now + waited * 100));
+        voter.was_late(now, waited);
+        voter.was_prompt();
+        assert!(voter.is_prompt(now));
     }
 }

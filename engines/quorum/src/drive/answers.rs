@@ -32,7 +32,7 @@ impl Driver {
     fn answered(&mut self, node: usize, asked: BootInstant, answer: Result<Claimed>) {
         let latest = asked + self.ballot.claim.ttl.as_duration();
         if answer.is_ok() && !self.ballot.phase.borrow().is_decided() {
-            self.core.voters[node].set_prompt(true);
+            self.core.voters[node].was_prompt();
         }
         let mut tally = self.ballot.tally.lock();
         let seat = &mut tally.seats[node];

@@ -196,7 +196,7 @@ impl Driver {
         const SHORTEST: Duration = Duration::from_millis(1);
         let asked = |driver: &Self, node: usize| driver.notes[node].asking;
         let late: Vec<usize> = (0..self.notes.len()).filter(|node| asked(self, *node)).collect();
-        if !late.iter().any(|node| self.core.voters[*node].is_prompt()) {
+        if !late.iter().any(|node| self.core.voters[*node].is_prompt(now)) {
             return false;
         }
         if self.settling == Settling::NotYet {
@@ -204,7 +204,7 @@ impl Driver {
         }
         if self.settling == Settling::Over {
             for node in late {
-                self.core.voters[node].set_prompt(false);
+                self.core.voters[node].was_late(now, now.saturating_since(self.began));
             }
             return false;
         }
