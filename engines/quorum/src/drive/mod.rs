@@ -143,10 +143,7 @@ impl Driver {
             let wake: OptionFuture<_> = timer.as_mut().map(|(_, timer)| timer).into();
             tokio::select! {
                 biased;
-                Some(step) = self.steps.next(), if !self.steps.is_empty() => {
-                    self.take(step);
-                    self.take_all_there();
-                }
+                Some(step) = self.steps.next(), if !self.steps.is_empty() => self.take(step),
                 Some(step) = round::next(&mut self.late), if self.awaited > 0 => self.take_awaited(step),
                 Some((node, id, answer)) = self.waits.next(), if !self.waits.is_empty() => {
                     self.woken(node, id, answer);
@@ -160,14 +157,6 @@ impl Driver {
             }
         }
         self.end();
-    }
-
-    /// Takes all answers that have come, before anything is decided: after most of them it would be decided to wait for the
-    /// others, and a timer be made that nobody needs.
-    fn take_all_there(&mut self) {
-        while let Some(Some(step)) = self.steps.next().now_or_never() {
-            self.take(step);
-        }
     }
 
     /// When to look again, whatever comes before.
