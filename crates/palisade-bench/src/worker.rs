@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -206,21 +206,9 @@ async fn obey(order: &Order, let_go: &LetGo) -> Result<()> {
             client.close().await;
             Ok(())
         }
-        Job::Clients { size, turns } => {
-            let mut clients = Vec::with_capacity(size);
-            for _ in 0..size {
-                clients.push(connect(&order.url, &order.namespace).await?);
-            }
-            let share = take_turns_together(&clients, &order.resource, turns).await?;
-            let_go.done(share).await?;
-            join_all(clients.iter().map(palisade::Client::close)).await;
-            Ok(())
-        }
+        Job::Clients { size, turns } => clients(order, size, turns, let_go).await,
         Job::BareClients { size, turns } => {
-            let mut clients = Vec::with_capacity(size);
-            for _ in 0..size {
-                clients.push(raw().await?);
-            }
+            let clients = try_join_all((0..size).map(|_| raw())).await?;
             let_go.done(take_turns_together_bare(&clients, turns).await?).await
         }
         Job::BareTurns { turns, place, of } => {
@@ -259,6 +247,15 @@ async fn obey(order: &Order, let_go: &LetGo) -> Result<()> {
             std::future::pending().await
         }
     }
+}
+
+async fn clients(order: &Order, size: usize, turns: usize, let_go: &LetGo) -> Result<()> {
+    let connecting = (0..size).map(|_| connect(&order.url, &order.namespace));
+    let clients = try_join_all(connecting).await?;
+    let share = take_turns_together(&clients, &order.resource, turns).await?;
+    let_go.done(share).await?;
+    join_all(clients.iter().map(palisade::Client::close)).await;
+    Ok(())
 }
 
 /// What nobody else wants. Who takes it first has seen its own program once: a hand-over that also loads it from the disk

@@ -26,8 +26,10 @@ pub(crate) struct Facts {
     pub(crate) forgot_at: Option<BootInstant>,
     /// Whether it tells when a key changes that we ask about.
     pub(crate) tracks: bool,
-    /// This connection, if another one could end it.
+    /// The last connection that another one could end and none has ended: this one, as a rule.
     pub(crate) here: Option<Here>,
+    /// Whether the next connection can end this one, so that bare commands may be sent: see `crate::bare`.
+    pub(crate) takes_bare: bool,
     /// Where it is, if it is one server.
     pub(crate) address: Option<HostPort>,
 }
@@ -61,10 +63,11 @@ pub(crate) async fn arrive(
     let forgot_at = forgot_at(line, &servers, &born, asked_at).await;
     let source = config.source.as_deref().map_or(born.source, Source::new);
     let here = match &servers[..] {
-        [info] => Here::find(line, info.get("run_id").map_or("", String::as_str)).await,
+        [info] => Here::find(line, info.get("run_id").map_or("", String::as_str)).await?,
         _ => None,
     };
-    Ok(Facts { source, forgot_at, tracks: tracking(line).await, here, address: None })
+    let takes_bare = here.is_some();
+    Ok(Facts { source, forgot_at, tracks: tracking(line).await, here, takes_bare, address: None })
 }
 
 type Info = HashMap<String, String>;

@@ -6,10 +6,13 @@
 //! everything in it that the script would write. What comes after it in the same message makes sure that the script
 //! would have done the same:
 //!
-//! * `INCR` of the tokens comes *after* the lock is had, so that no earlier holder has a greater one. If it comes to
-//!   another number than the one written, the script gives the claim a new token, above all that were made.
-//! * `EXISTS palisade:m` tells whether somebody may wait here, or whether this claim must not come in. Then it is
-//!   given back, and asked for by the script.
+//! * `INCR` of the tokens comes *after* the lock is had, so that no earlier holder has a greater one, if it comes to the
+//!   number that was written.
+//! * `EXISTS palisade:m` tells whether somebody may wait here, or whether this claim must not come in.
+//!
+//! If either says no, the lock is given back, and asked for by the script. If no answer comes, the claim may be there: then
+//! the script gives it a new token, above all that were made. (It may have come in ahead of who waits; a quorum promises no
+//! order.)
 //!
 //! A script refuses a claim that was withdrawn before it arrived, over another connection. A bare command cannot; so
 //! each connection ends the one before it at the server (`crate::here`), and where it may not, there are scripts only.
@@ -57,9 +60,9 @@ impl Inner {
         }
         in_use.counter.was_in_vain();
         match bare.taken {
-            Ok(true) if bare.waited_for => self.give_back(claim).await?,
-            // What was written is in the way of nobody; of its token the script takes care.
-            Ok(true) => {}
+            // Also if only its token is wrong: where a withdrawal came in between, this finds nothing, and buries the
+            // claim, so that the script refuses it.
+            Ok(true) => self.give_back(claim).await?,
             _ => self.claims.is_not_bare(claim.id),
         }
         Ok(None)
@@ -71,11 +74,11 @@ impl Inner {
         value.extend_from_slice(&marked(claim.id, b' '));
         value.extend_from_slice(itoa::Buffer::new().format(token.get()).as_bytes());
         self.records.add_record(&mut value, claim, &self.client);
-        let mut set = redis::Cmd::with_capacity(6, 512);
-        set.arg("SET").arg(&*self.layout.lock(&claim.resource)).arg(value);
-        set.arg("NX").arg("PX").arg(ttl_millis(claim));
+        let mut taking = redis::Cmd::with_capacity(6, 512);
+        taking.arg("SET").arg(&*self.layout.lock(&claim.resource)).arg(value);
+        taking.arg("NX").arg("PX").arg(ttl_millis(claim));
         let write = |unsent: &mut Vec<u8>| {
-            set.write_packed_command(unsent);
+            taking.write_packed_command(unsent);
             unsent.extend_from_slice(COUNT_AND_LOOK);
         };
         let (answers, sent) = self.link.packed(in_use.number, wire, 3, write).await?;
@@ -85,7 +88,7 @@ impl Inner {
     }
 
     /// Gives back what was taken ahead of others. They are let in by the script that is asked next, or when they look.
-    async fn give_back(&self, claim: &Claim) -> Result<()> {
+    pub(crate) async fn give_back(&self, claim: &Claim) -> Result<()> {
         let call = self.call_on(&self.scripts.withdraw, [&claim.resource].into_iter(), |command| {
             command.arg(&marked(claim.id, b' ')[..]).arg(ttl_millis(claim));
         });
@@ -94,8 +97,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The claim as the script must be asked for it: one that was sent by bare commands whose answer is not known, or
-    /// was another one than expected, needs a token above all that were made.
+    /// The claim as the script must be asked for it: one that was sent by bare commands whose answer is not known needs a
+    /// token above all that were made.
     pub(crate) async fn above_bare(&self, claim: &Arc<Claim>) -> Result<Arc<Claim>> {
         let Some(written) = self.claims.bare(claim.id) else { return Ok(Arc::clone(claim)) };
         let Value::Int(made) = self.link.command(redis::cmd("INCR").arg(TOKENS)).await?.value else {

@@ -48,7 +48,8 @@ impl Counter {
         if !self.bare || floor.get() != last || !Self::USUAL.contains(&next) {
             return None;
         }
-        let paused = self.pause.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let paused =
+            self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if paused.is_ok() { None } else { Token::new(next) }
     }
 

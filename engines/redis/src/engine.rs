@@ -93,8 +93,14 @@ impl RedisEngine {
             Error::new(ErrorKind::Invalid, "a Redis engine is opened inside a tokio runtime").because(error)
         })?;
         let single = !matches!(config.servers, Servers::Cluster(_));
-        let nothing =
-            Facts { source: Source::new(""), forgot_at: None, tracks: false, here: None, address: None };
+        let nothing = Facts {
+            source: Source::new(""),
+            forgot_at: None,
+            tracks: false,
+            here: None,
+            takes_bare: false,
+            address: None,
+        };
         let inner = Arc::new(Inner {
             layout: Layout::new(&config.key, config.dialect, &config.namespace, single),
             scripts: Scripts::new(config.dialect, single),
@@ -111,7 +117,7 @@ impl RedisEngine {
             config,
         });
         let (line, facts) = inner.connect(1, None).await.map_err(|error| error.on_engine("redis"))?;
-        inner.link.up(1, line.clone(), Counter::new(facts.here.is_some()));
+        inner.link.up(1, line.clone(), Counter::new(facts.takes_bare));
         *inner.facts.lock() = facts;
         let keeper = runtime.spawn(keep(Arc::clone(&inner), line)).abort_handle();
         Ok(Self { inner, keeper })
@@ -178,8 +184,11 @@ impl Inner {
             let mut facts = arrive(&self.config, &self.layout, &self.scripts, &mut line, known).await?;
             facts.address = address;
             // What was sent over the last connection comes before all that this one is asked, or never.
-            if let (Some(last), Some(now)) = (self.facts().here, &facts.here) {
-                last.end(&mut line, now).await?;
+            match (self.facts().here, &facts.here) {
+                (Some(last), Some(now)) => last.end(&mut line, now).await?,
+                // The next one may be able to.
+                (Some(last), None) => facts.here = Some(last),
+                (None, _) => {}
             }
             Ok((line, facts))
         };
@@ -226,7 +235,7 @@ impl Inner {
         for (claim, reason) in lost {
             self.is_gone(claim, reason);
         }
-        let counter = Counter::new(self.facts().here.is_some());
+        let counter = Counter::new(self.facts().takes_bare);
         if !self.link.up(number, line.clone(), counter) {
             return false;
         }

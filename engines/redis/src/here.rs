@@ -1,5 +1,5 @@
 use palisade_core::Result;
-use redis::{FromRedisValue, RedisResult};
+use redis::{FromRedisValue, RedisResult, Value};
 
 use crate::dial::Line;
 use crate::error::failed;
@@ -17,12 +17,16 @@ pub(crate) struct Here {
 impl Here {
     /// Asks who we are. `None` where another connection could not end this one: for want of rights, or because there is
     /// something between us and the server, or more servers than one.
-    pub(crate) async fn find(line: &mut Line, run: &str) -> Option<Self> {
-        let Line::Plain(_) = line else { return None };
-        let info = line.send(redis::cmd("CLIENT").arg("INFO")).await.ok()?;
-        let here = Self::parse(&String::from_redis_value(info).ok()?, run)?;
-        // Kills nobody: it is tried out whether we may.
-        here.kill(line).await.is_ok().then_some(here)
+    ///
+    /// # Errors
+    /// If there is no answer: then nothing is known.
+    pub(crate) async fn find(line: &mut Line, run: &str) -> Result<Option<Self>> {
+        let Line::Plain(_) = line else { return Ok(None) };
+        let Some(info) = said(line.send(redis::cmd("CLIENT").arg("INFO")).await)? else { return Ok(None) };
+        let info = String::from_redis_value(info).unwrap_or_default();
+        let Some(here) = Self::parse(&info, run) else { return Ok(None) };
+        // Kills nobody: it is tried out whether we may. Who is another one by the next command is behind a pool.
+        Ok((said(here.kill(line).await)? == Some(Value::Int(0))).then_some(here))
     }
 
     fn parse(info: &str, run: &str) -> Option<Self> {
@@ -41,17 +45,23 @@ impl Here {
         if self.run != now.run {
             return Ok(());
         }
-        match self.kill(line).await {
-            Err(error) if error.code().is_none() => Err(failed(error)),
-            _ => Ok(()),
-        }
+        said(self.kill(line).await).map(drop)
     }
 
     /// By number *and* address, so that it is nobody else.
-    async fn kill(&self, line: &mut Line) -> RedisResult<()> {
+    async fn kill(&self, line: &mut Line) -> RedisResult<Value> {
         let mut command = redis::cmd("CLIENT");
         command.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address).arg("SKIPME").arg("yes");
-        line.send(&command).await.map(drop)
+        line.send(&command).await
+    }
+}
+
+/// What a server said; `None` if it refused. An error if it said nothing.
+fn said(answer: RedisResult<Value>) -> Result<Option<Value>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -138,6 +138,9 @@ impl Wire {
         count: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Vec<Value>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         match self.post(count, write)?.await.map_err(|_| self.shared.why())? {
             Value::Array(answers) if count > 1 => Ok(answers),
             answer => Ok(vec![answer]),

@@ -14,7 +14,9 @@ local function queued(rank, left)
     local ends = redis.call('ZSCORE', E, redis.call('ZRANGE', W, 0, 0)[1])
     return { 'q', rank, left, ends and tonumber(ends) - now or 0, 0 }
   end
-  local owner, ours = key_read()
+  local owner, ours, mark = key_read()
+  -- Bare commands do not look who waits (bare.rs): without the mark, a release would wake nobody.
+  if mark == ' ' then key_mark() end
   local look = owner and redis.call('PTTL', K) or 0
   local first = redis.call('ZRANGE', E, 0, 0, 'WITHSCORES')[2]
   if first and (look < 0 or is_marker(owner)) then look = tonumber(first) - now end

@@ -12,7 +12,6 @@ local all = {
   { 'PEXPIRE', lock, 1 },
   { 'DEL', lock },
   { 'TIME' },
-  { 'INCR', side },
   { 'INCRBY', side, 1 },
   { 'DEL', side },
   { 'HSET', side, 'a', '1' },

@@ -101,10 +101,10 @@ async fn a_token_is_above_all_that_others_made_meanwhile() -> Result<()> {
 #[tokio::test]
 async fn whoever_waits_is_not_overtaken() -> Result<()> {
     let server = server().await?;
-    let [holder, waiter] = [Node::open(&server).await?, Node::open(&server).await?];
+    let [holder, second] = [Node::open(&server).await?, Node::open(&server).await?];
     let held = node_claim(&holder, "orders").await?;
     let waiting = Arc::new(claim("orders", None)?);
-    ensure!(matches!(waiter.engine.claim(&waiting).await?, Claimed::Queued(_)), "{held:?} is not held");
+    ensure!(matches!(second.engine.claim(&waiting).await?, Claimed::Queued(_)), "{held:?} is not held");
     let late = Node::open(&server).await?;
     // The lock is free, and whoever waits does not know yet.
     server.ask(&["DEL", "orders"]).await?;
@@ -113,11 +113,28 @@ async fn whoever_waits_is_not_overtaken() -> Result<()> {
     let place = late.engine.claim(&claim).await?;
     ensure!(bare_claims(&server).await? > before, "it was not tried without a script");
     ensure!(matches!(place, Claimed::Queued(_)), "it came in ahead of who waited: {place:?}");
-    let waited = soon("the first in line has its turn", waiter.engine.wait(&waiting)).await??;
-    ensure!(matches!(waited, Waited::Granted(_)), "{waited:?}");
-    waiter.engine.withdraw(&[waiting]).await?;
-    let waited = soon("the next in line has its turn", late.engine.wait(&claim)).await??;
-    ensure!(matches!(waited, Waited::Granted(_)), "{waited:?}");
+    let turn = soon("the first in line has its turn", second.engine.wait(&waiting)).await??;
+    ensure!(matches!(turn, Waited::Granted(_)), "{turn:?}");
+    second.engine.withdraw(&[waiting]).await?;
+    let turn = soon("the next in line has its turn", late.engine.wait(&claim)).await??;
+    ensure!(matches!(turn, Waited::Granted(_)), "{turn:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_looks_marks_a_lock_that_was_taken_ahead_of_it() -> Result<()> {
+    let server = server().await?;
+    let [holder, second] = [Node::open(&server).await?, Node::open(&server).await?];
+    node_claim(&holder, "orders").await?;
+    let waiting = Arc::new(claim("orders", None)?);
+    ensure!(matches!(second.engine.claim(&waiting).await?, Claimed::Queued(_)), "it is not held");
+    // As bare commands would have written it: unmarked, so that who gives it back would wake nobody.
+    let marked = server.ask(&["GET", "orders"]).await?.text().to_owned();
+    let (id, rest) = marked.split_once('+').context("the mark")?;
+    server.ask(&["SET", "orders", &format!("{id} {rest}"), "PX", "5000"]).await?;
+    second.engine.claim(&waiting).await?;
+    let value = server.ask(&["GETRANGE", "orders", "0", "32"]).await?;
+    ensure!(value.text().ends_with('+'), "{value:?} is not marked");
     Ok(())
 }
 
@@ -147,7 +164,9 @@ async fn what_cannot_be_counted_is_not_taken() -> Result<()> {
     let node = Node::open(&server).await?;
     server.ask(&["SET", "palisade:t", "no number"]).await?;
     let claim = node.claim("orders")?;
+    let before = bare_claims(&server).await?;
     ensure!(node.engine.claim(&claim).await.is_err(), "a token out of nothing");
+    ensure!(bare_claims(&server).await? > before, "it was not tried without a script");
     ensure!(is_free(&server, "orders").await?, "it failed, and stands in the way of others");
     Ok(())
 }
