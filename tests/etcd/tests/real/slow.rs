@@ -19,8 +19,9 @@ fn claim(resource: &str, ttl: Duration) -> Result<Arc<Claim>> {
 async fn who_asks_is_not_told_that_a_keep_alive_was_late() -> Result<()> {
     let set = one().await?;
     let engine = EtcdEngine::open(EtcdConfig::parse(&url(&set))?).await?;
-    let (brief, long) = (claim("brief", Duration::from_secs(1))?, claim("long", Duration::from_mins(1))?);
-    for claim in [&brief, &long] {
+    let (brief, long) = (claim("brief", Duration::from_secs(2))?, claim("long", Duration::from_mins(1))?);
+    // The brief one last: on a busy machine the other may take so long that this one has ended before it is renewed.
+    for claim in [&long, &brief] {
         ensure!(matches!(engine.claim(claim).await?, Claimed::Granted(_)), "nobody else is there");
     }
     let mut signals = engine.signals().subscribe();
@@ -41,7 +42,7 @@ async fn who_asks_is_not_told_that_a_keep_alive_was_late() -> Result<()> {
         },
     );
     went_on?;
-    ensure!(renewed.is_err(), "the keep-alive was in time after all");
+    ensure!(renewed.is_err(), "the keep-alive was in time after all: {renewed:?}");
     ensure!(released? == [Withdrawn::Released], "it was given back in time");
     ensure!(seen.is_ok(), "{seen:?}");
     Ok(())
