@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
@@ -48,7 +48,8 @@ impl Process {
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let pid =
             i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a process has an id")?;
-        Ok(kill_process(pid, signal)?)
+        kill_process(pid, signal)?;
+        if signal == Signal::STOP { until_stopped(self.child.id()) } else { Ok(()) }
     }
 
     /// How it ended, if it has.
@@ -130,4 +131,30 @@ async fn start(mut command: Command) -> Result<Child> {
     thread.send((command, started)).ok().context("the thread that starts servers has ended")?;
     let child = child.await.context("the thread that starts servers has ended")?;
     child.with_context(|| format!("{} could not be started", program.display()))
+}
+
+/// Returns once no thread of a process runs any more. The kernel stops them when the first has taken the signal: on a busy
+/// machine a server goes on answering for milliseconds.
+fn until_stopped(process: u32) -> Result<()> {
+    const BOUND: Duration = Duration::from_secs(5);
+    let began = Instant::now();
+    while !is_stopped(process) {
+        ensure!(began.elapsed() < BOUND, "process {process} did not stop within {BOUND:?}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+/// Whether all threads of a process stand still, or are about to: one that waits for a disk does so first.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let state = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+        // Its name, in parentheses, may hold anything.
+        stat.rsplit_once(')')?.1.trim_start().chars().next()
+    };
+    let states: Vec<char> = threads.filter_map(state).collect();
+    // One that has ended has no threads, and answers nobody.
+    states.iter().all(|state| "TtDZX".contains(*state))
+        && (states.is_empty() || states.iter().any(|state| "TtZX".contains(*state)))
 }
