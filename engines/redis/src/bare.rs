@@ -17,7 +17,8 @@
 //! A script refuses a claim that was withdrawn before it arrived, over another connection. A bare command cannot; so
 //! each connection ends the one before it at the server (`crate::here`), and where it may not, there are scripts only.
 //!
-//! One server alone is asked by script: there it is one command more or less, and one is what it takes.
+//! Without a floor, which means without a quorum, the script is asked: on one server it is one command instead of three, and
+//! hardly slower.
 
 use std::sync::Arc;
 

@@ -102,8 +102,8 @@ const NO_REQUESTS: &[&str] = &[
     "select",
 ];
 
-/// A command that comes after one of `NO_REQUESTS` and before another in the same message, all sent by a client: it
-/// stands for the three of them.
+/// A bare claim is SET, INCR and EXISTS, of which scripts never call the second: each INCR stands for three. (One that is
+/// sent alone, after an answer that was lost, counts too much.)
 const BARE: (&str, u64) = ("incr", 3);
 
 /// One server.
