@@ -10,6 +10,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
+use crate::nap::Nap;
+
 /// Where a program takes its time from; tests and simulations drive their own.
 ///
 /// Deadlines of guards are compared with this clock only. It must never run backwards, and it
@@ -71,12 +73,6 @@ fn nanos(duration: Duration) -> u64 {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-impl SystemClock {
-    /// Tokio's timers follow `CLOCK_MONOTONIC`, which stands still during suspend. Looking again
-    /// this often bounds how late a sleeper learns that the machine was away.
-    const LOOK_AGAIN: Duration = Duration::from_secs(1);
-}
-
 impl Clock for SystemClock {
     fn now(&self) -> BootInstant {
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -90,16 +86,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
-        let clock = *self;
-        Box::pin(async move {
-            loop {
-                let left = deadline.saturating_since(clock.now());
-                if left.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(left.min(Self::LOOK_AGAIN)).await;
-            }
-        })
+        Box::pin(Nap::until(deadline))
     }
 }
 

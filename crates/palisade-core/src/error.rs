@@ -85,6 +85,13 @@ impl Error {
         self
     }
 
+    /// The same error for another one whom it befell, but for its cause, which the first one keeps.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        let copy = Self::new(self.kind(), self.message().to_owned());
+        if self.effect() == Effect::Unknown { copy.with_unknown_effect() } else { copy }
+    }
+
     /// The same error, on this engine. The first one to say so is believed.
     #[must_use]
     pub fn on_engine(mut self, engine: &str) -> Self {

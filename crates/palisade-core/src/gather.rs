@@ -5,6 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use crate::nap::within;
+
 /// What an engine sends in one call because it was asked about at the same time: questions `Q`, each with an
 /// answer `A`.
 ///
@@ -23,6 +25,8 @@ pub struct Traffic {
     under_way: AtomicUsize,
     /// Told when no call is under way any more.
     none: Notify,
+    /// Told when a call has ended.
+    ended: Notify,
 }
 
 type Waiting<Q, A> = Arc<Mutex<Vec<Gathered<Q, A>>>>;
@@ -91,8 +95,25 @@ impl<Q, A> Gather<Q, A> {
     pub async fn until_none(&self, patience: Duration) {
         let none = self.traffic.none.notified();
         if self.traffic.under_way.load(Ordering::Acquire) > 0 {
-            let _ = tokio::time::timeout(patience, none).await;
+            within(patience, none).await;
         }
+    }
+
+    /// Waits until fewer calls than `most` are under way, but no longer than `patience`: they may be under way over a
+    /// connection that is of no use any more. Where a server answers one after the other, more at once gain nothing but
+    /// smaller calls. May be dropped at any time.
+    pub async fn until_below(&self, most: usize, patience: Duration) {
+        let below = async {
+            loop {
+                let mut ended = std::pin::pin!(self.traffic.ended.notified());
+                ended.as_mut().enable();
+                if self.traffic.under_way.load(Ordering::Acquire) < most {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        within(patience, below).await;
     }
 
     /// Joins those who wait. For the first of them `go` sees to it that they leave.
@@ -148,6 +169,7 @@ impl Drop for UnderWay<'_> {
         if self.traffic.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.traffic.none.notify_waiters();
         }
+        self.traffic.ended.notify_waiters();
     }
 }
 
@@ -198,6 +220,18 @@ mod tests {
         first.await;
         let _left = claims.depart();
         second.await;
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_fewer_goes_on_when_one_has_ended() {
+        let gather = Gather::<(), ()>::default();
+        let (first, second) = (gather.depart(), gather.depart());
+        let mut waiting = std::pin::pin!(gather.until_below(2, Duration::from_mins(1)));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        drop(first);
+        waiting.await;
+        gather.until_below(1, Duration::from_millis(2)).await;
+        drop(second);
     }
 
     #[tokio::test(start_paused = true)]

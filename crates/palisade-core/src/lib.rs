@@ -24,6 +24,7 @@ mod layer;
 mod look_again;
 pub mod memory;
 mod name;
+mod nap;
 mod percent;
 mod profile;
 mod queue;
@@ -47,6 +48,7 @@ pub use inspect::{ClaimView, Inspection, Matching, Page, ResourceView, Scope, Se
 pub use layer::Layer;
 pub use look_again::look_again;
 pub use name::{InvalidName, Name};
+pub use nap::within;
 pub use percent::percent_decode;
 pub use profile::{
     Consistency, Demand, Drift, Durability, Fairness, FamilyScope, Liveness, Modes, Profile, Reach,
