@@ -21,6 +21,7 @@ use crate::dial::{Line, dial};
 use crate::keys::Layout;
 use crate::leases::{Lease, Leases};
 use crate::link::Link;
+use crate::together::Together;
 use crate::wait::Lingering;
 use crate::watching::Ear;
 
@@ -67,6 +68,10 @@ pub(crate) struct Inner {
     pub(crate) leases: Leases,
     /// Watches for those who wait again.
     pub(crate) lingering: Lingering,
+    /// Takes and releases that are sent at the same time.
+    pub(crate) together: Together,
+    /// The one that it was opened in.
+    pub(crate) runtime: tokio::runtime::Handle,
     /// Turns to find out who came right after: a thousand who come together would keep each other up.
     pub(crate) settling: tokio::sync::Semaphore,
     /// The lease for notes about claims that have ended.
@@ -103,6 +108,8 @@ impl EtcdEngine {
             claims: Claims::default(),
             leases: Leases::default(),
             lingering: Lingering::default(),
+            together: Together::default(),
+            runtime: runtime.clone(),
             settling: tokio::sync::Semaphore::new(SETTLING_AT_ONCE),
             graves: tokio::sync::Mutex::default(),
             signals: Signals::new(),
@@ -291,7 +298,7 @@ impl Inner {
     }
 
     /// Deletes a claim that was not renewed in time; until its lease is no more, at the latest.
-    async fn end_lapsed(&self, known: &crate::claims::Knowledge) {
+    async fn end_lapsed(self: &Arc<Self>, known: &crate::claims::Knowledge) {
         const PAUSE: Duration = Duration::from_millis(100);
         while let Err(error) = self.remove(&known.claim, known).await {
             if self.link.is_closed() || !error.is_transient() || known.seat.lease.is_over() {

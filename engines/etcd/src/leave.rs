@@ -14,7 +14,7 @@ use crate::take::TRIES;
 use crate::txn::{Answers, Txn, created_at, delete, get, put, touch};
 
 impl Inner {
-    pub(crate) async fn withdraw(&self, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
+    pub(crate) async fn withdraw(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
         /// etcd takes 128 parts in a transaction, of which each claim is one that has two of its own.
         const TOGETHER: usize = 40;
         const AT_ONCE: usize = 8;
@@ -51,7 +51,7 @@ impl Inner {
             .collect()
     }
 
-    async fn withdraw_one(&self, claim: &Arc<Claim>) -> Result<Withdrawn> {
+    async fn withdraw_one(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Withdrawn> {
         let Some(known) = self.claims.get(claim.id) else { return self.withdraw_strange(claim).await };
         let answer = match &known.stand {
             Stand::Gone(_) if !known.doubtful => Withdrawn::AlreadyGone,
@@ -76,7 +76,7 @@ impl Inner {
     /// Deletes a claim that is held and has no record beside it, by its key alone.
     ///
     /// Should no answer come, this may reach the server at any later time: so nobody sits there any more.
-    async fn release(&self, known: &Knowledge) -> Result<bool> {
+    async fn release(self: &Arc<Self>, known: &Knowledge) -> Result<bool> {
         let Some(leaving) = self.claims.leaves(known.claim.id) else { return Ok(false) };
         match self.delete_held(known).await {
             Ok(deleted) => {
@@ -89,7 +89,7 @@ impl Inner {
     }
 
     /// Deletes the key of a claim that is held.
-    async fn delete_held(&self, known: &Knowledge) -> Result<bool> {
+    async fn delete_held(self: &Arc<Self>, known: &Knowledge) -> Result<bool> {
         if let Some(behind) = self.claims.behind(known.claim.id) {
             match self.link.txn(self.pass_on(known, &behind)).await {
                 Ok(answer) => return Ok(Answers::of(answer.value).deleted()? > 0),
@@ -100,6 +100,11 @@ impl Inner {
             }
         }
         let key = self.layout.resource(&known.claim.resource).lock(&known.seat.tail);
+        let alone = self.together.alone();
+        if alone.is_none() {
+            let answer = self.txn_among(&known.claim.resource, Txn::new().then(delete(key))).await?;
+            return Ok(Answers::of(answer.value).deleted()? > 0);
+        }
         let answer = self.link.call::<_, DeleteResponse>(path::DELETE, DeleteRequest { key }).await?;
         Ok(answer.value.deleted > 0)
     }
@@ -135,7 +140,7 @@ impl Inner {
     }
 
     /// Deletes a claim of ours, so that it does not come any more either.
-    pub(crate) async fn remove(&self, claim: &Claim, known: &Knowledge) -> Result<Withdrawn> {
+    pub(crate) async fn remove(self: &Arc<Self>, claim: &Claim, known: &Knowledge) -> Result<Withdrawn> {
         let Some(created) = known.seat.created.filter(|_| !known.doubtful) else {
             return self.bury(claim, known).await;
         };

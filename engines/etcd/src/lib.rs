@@ -48,6 +48,7 @@ mod record;
 mod registers;
 mod renew;
 mod take;
+mod together;
 mod txn;
 mod wait;
 mod watch;

@@ -33,7 +33,7 @@ pub(crate) enum Found {
 }
 
 impl Inner {
-    pub(crate) async fn claim(&self, claim: &Arc<Claim>) -> Result<Claimed> {
+    pub(crate) async fn claim(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Claimed> {
         claim.mode.check_slots(None)?;
         for _ in 0..TRIES {
             match self.claims.get(claim.id).map(|known| known.stand) {
@@ -71,7 +71,7 @@ impl Inner {
         Err(contended())
     }
 
-    async fn take(&self, claim: &Arc<Claim>, known: &Knowledge) -> Result<Taken> {
+    async fn take(self: &Arc<Self>, claim: &Arc<Claim>, known: &Knowledge) -> Result<Taken> {
         if known.seat.created.is_some() {
             return self.settle(claim, known, false).await.map(Taken::Done);
         }
@@ -96,7 +96,7 @@ impl Inner {
     }
 
     /// Gets in line, which for a free resource is to hold it.
-    async fn join(&self, claim: &Arc<Claim>, known: &Knowledge) -> Result<Taken> {
+    async fn join(self: &Arc<Self>, claim: &Arc<Claim>, known: &Knowledge) -> Result<Taken> {
         let resource = self.layout.resource(&claim.resource);
         let puts = self.puts(claim, known, None);
         let count = puts.len();
@@ -108,7 +108,7 @@ impl Inner {
                 .when(created_at(self.layout.grave(&self.client, claim.id), 0))
                 .when(created_at(resource.floor.clone(), 0))
                 .then_all(puts.clone());
-            let answer = self.link.txn(alone).await?;
+            let answer = self.txn_soon(&claim.resource, alone).await?;
             if answer.value.succeeded {
                 self.claims.came(claim.id, answer.revision);
                 return self.granted(claim, answer.revision, None).map(Taken::Done);
@@ -133,7 +133,7 @@ impl Inner {
 
     /// Reads the answer to [`Self::behind`], of which so many parts were puts.
     async fn joined(
-        &self,
+        self: &Arc<Self>,
         claim: &Arc<Claim>,
         known: &Knowledge,
         puts: usize,
@@ -170,7 +170,12 @@ impl Inner {
 
     /// What it means that a key was not free: an earlier try has come in, or it must not come, or it is
     /// another claim's.
-    async fn is_there(&self, claim: &Arc<Claim>, known: &Knowledge, answers: &mut Answers) -> Result<Taken> {
+    async fn is_there(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        known: &Knowledge,
+        answers: &mut Answers,
+    ) -> Result<Taken> {
         let (lock, beside, grave) = (answers.key()?, answers.key()?, answers.key()?);
         if let Some(lock) = lock
             && Stored::find(&lock, beside.as_ref())?.is_some_and(|stored| stored.record.is(claim.id))
@@ -191,7 +196,7 @@ impl Inner {
     }
 
     /// Comes in only if that is to hold, or else gets in line if it will wait.
-    async fn enter(&self, claim: &Arc<Claim>, known: &Knowledge) -> Result<Taken> {
+    async fn enter(self: &Arc<Self>, claim: &Arc<Claim>, known: &Knowledge) -> Result<Taken> {
         let resource = self.layout.resource(&claim.resource);
         let mut admitted = (
             self.unless_buried(claim, known).when(nothing_under(&resource.locks)),
@@ -283,7 +288,7 @@ impl Inner {
     }
 
     /// Looks how a claim that came in stands. One that came `just` now may be refused yet.
-    async fn settle(&self, claim: &Arc<Claim>, known: &Knowledge, just: bool) -> Result<Claimed> {
+    async fn settle(self: &Arc<Self>, claim: &Arc<Claim>, known: &Knowledge, just: bool) -> Result<Claimed> {
         for _ in 0..TRIES {
             let (line, at) = match self.look(claim, false).await? {
                 Found::At(line, at) => (line, at),

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use palisade_core::{
-    Claim, Claimed, Clock, Departure, Effect, Error, Gathered, Mode, Result, SystemClock, Token, Withdrawn,
+    Claim, Claimed, Clock, Departure, Error, Gathered, Mode, Result, SystemClock, Token, Withdrawn,
 };
 use redis::{Cmd, Value};
 
@@ -82,7 +82,7 @@ impl Inner {
         let new: Vec<bool> = claims.iter().map(|claim| self.claims.asked(claim, now)).collect();
         let answers = match self.ask_in_one_call(claims).await {
             Ok(answers) => answers,
-            Err(error) => claims.iter().map(|_| Err(copy(&error))).collect(),
+            Err(error) => claims.iter().map(|_| Err(error.for_another())).collect(),
         };
         let each = claims.iter().zip(new).zip(answers);
         each.map(|((claim, new), said)| self.conclude(claim, new, said)).collect()
@@ -213,14 +213,8 @@ fn tell_all<A>(gathered: Vec<Gathered<Arc<Claim>, A>>, answers: impl IntoIterato
 
 fn tell_error<A>(gathered: Vec<Gathered<Arc<Claim>, Result<A>>>, error: &Error) {
     for one in gathered {
-        one.tell(Err(copy(error)));
+        one.tell(Err(error.for_another()));
     }
-}
-
-/// The same error for one of those whom it befell.
-fn copy(error: &Error) -> Error {
-    let copy = Error::new(error.kind(), error.message().to_owned());
-    if error.effect() == Effect::Unknown { copy.with_unknown_effect() } else { copy }
 }
 
 fn flag(claim: &Claim) -> char {
