@@ -130,7 +130,7 @@ impl Inner {
     /// Announces leases that are used for longer than a moment, until the engine is closed.
     pub(crate) async fn announce(&self) {
         // A command that takes a lock for a moment has ended by then.
-        const MOMENT: Duration = Duration::from_millis(5);
+        const MOMENT: Duration = Duration::from_millis(25);
         let mut unannounced = self.leases.unannounced.1.lock().await;
         loop {
             let lease = tokio::select! {
@@ -209,9 +209,10 @@ impl Inner {
         leases.filter(|lease| !lease.is_over()).collect()
     }
 
-    /// Ends leases that carry nothing, so that they need not be waited out.
+    /// Ends leases that carry nothing, so that they need not be waited out. The answer is not waited for, only that the
+    /// servers can have heard of it: should they not, the lease ends by itself, and until then does nobody any harm.
     pub(crate) async fn give_leases_back(&self) {
-        const PATIENCE: Duration = Duration::from_millis(500);
+        const PATIENCE: Duration = Duration::from_millis(1);
         let idle = self.live_leases().into_iter().filter(|lease| !self.claims.uses(lease.id));
         let revoke = |lease: Arc<Lease>| async move {
             let request = LeaseRequest { id: lease.id };

@@ -44,6 +44,7 @@ pub(crate) struct InUse {
 }
 
 /// An answer with what it takes to make sense of it.
+#[derive(Debug)]
 pub(crate) struct Answer<A> {
     pub(crate) value: A,
     /// Just before the request was sent.
@@ -150,10 +151,10 @@ impl Link {
     ) -> Result<A, Status> {
         let (mut life, asked) = (in_use.life.clone(), SystemClock.now());
         let silent = async {
-            tokio::time::sleep(limit).await;
+            SystemClock.sleep_until(asked + limit).await;
             // One that answers others is slow, and another would be no faster.
             if self.heard.load(Ordering::Relaxed) > asked.as_nanos() {
-                tokio::time::sleep(self.call_timeout.saturating_sub(limit)).await;
+                SystemClock.sleep_until(asked + self.call_timeout).await;
             }
         };
         let answer = tokio::select! {

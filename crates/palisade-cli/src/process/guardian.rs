@@ -123,9 +123,9 @@ impl Guardian {
     }
 
     /// Ends it, after a command that it cannot have killed. It need not even have come up.
-    pub(super) fn end(mut self) {
+    pub(super) fn end(mut self) -> Dying {
         let _ = self.process.kill();
-        let _ = self.process.wait();
+        Dying(self)
     }
 
     /// Sends it home; says whether it had killed the command. `deaths` tells when children end.
@@ -143,11 +143,21 @@ impl Guardian {
                 _ = deaths.recv() => {}
                 () = &mut patience => {
                     // Someone stopped it.
-                    self.end();
+                    drop(self.end());
                     return false;
                 }
             }
         }
+    }
+}
+
+/// A guardian that was killed. It takes its time to be gone, in which the lock is given back: only then is it waited for.
+#[must_use]
+pub(super) struct Dying(Guardian);
+
+impl Drop for Dying {
+    fn drop(&mut self) {
+        let _ = self.0.process.wait();
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) async fn supervise(held: Held, job: Job<'_>, signals: &mut Signals) -
     let child = match Child::spawn(job.command, &job.exports, &mut guardian) {
         Ok(child) => child,
         Err(problem) => {
-            guardian.end();
+            drop(guardian.end());
             let _ = held.release().await;
             return Err(cannot_run(job.command, &problem));
         }
@@ -241,11 +241,10 @@ impl Run {
         let heard = child.has_terminal() || (asked && child.is_at_terminal());
         let by_key = heard && is_by_key(code);
         drop(child);
-        let killed_by_guardian = if code == by_signal(Signal::KILL.as_raw()) {
-            guardian.dismiss(&mut deaths).await
+        let (killed_by_guardian, _dying) = if code == by_signal(Signal::KILL.as_raw()) {
+            (guardian.dismiss(&mut deaths).await, None)
         } else {
-            guardian.end();
-            false
+            (false, Some(guardian.end()))
         };
         if let Some(stop) = stop {
             let released = matches!(tokio::time::timeout(Limits::LAST_TRY, held.release()).await, Ok(Ok(_)));
