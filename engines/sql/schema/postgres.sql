@@ -409,17 +409,31 @@ BEGIN
 END
 $$;
 
+-- Locks resources, in the order of their keys, so that two who lock several never wait for each other.
+CREATE FUNCTION {schema}.lock_all(p_namespace text, p_resource text[]) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT count(pg_advisory_xact_lock(key)) FROM (SELECT DISTINCT key_of(p_namespace, resource) AS key
+        FROM unnest(p_resource) AS asked (resource) ORDER BY 1 OFFSET 0) AS in_order);
+END
+$$;
+
 -- Asks for claims, or after claims that are known.
 CREATE FUNCTION {schema}.ask(
     p_namespace text, p_client text, p_owner text, p_resource text[], p_id uuid[], p_how smallint[],
     p_family smallint[], p_mode smallint[], p_slots int[], p_ttl bigint[], p_floor bigint[], p_value bytea[]
 ) RETURNS SETOF {schema}.answer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s'
+-- By its index, however little the server knows of a table that is rewritten all the time.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     said answer;
     one record;
     own_key bigint;
     nothing text;
+    now timestamptz;
+    done int[];
+    drawn bigint[];
 BEGIN
     IF unsafe() THEN
         PERFORM guard();
@@ -434,11 +448,35 @@ BEGIN
         RETURN NEXT said;
         RETURN;
     END IF;
+    nothing := lock_all(p_namespace, p_resource);
+    -- What is free is taken by one statement, and of those who want the same resource by the first: the statement does not see
+    -- what it has done. What is drawn after a number that is greater than all floors is so, too.
+    nothing := next_token((SELECT max(floor) FROM unnest(p_floor) AS asked (floor)));
+    now := clock_timestamp();
+    WITH taken AS (
+        INSERT INTO claim SELECT free.key, free.drawn, p_namespace, p_resource[free.at], p_id[free.at], p_client,
+                p_family[free.at], p_mode[free.at], p_slots[free.at], true, free.drawn, NULL,
+                p_ttl[free.at] * interval '1 microsecond', now + p_ttl[free.at] * interval '1 microsecond', now,
+                p_owner, p_value[free.at], NULL
+            FROM (SELECT first.key, first.at, nextval('number') AS drawn
+                FROM (SELECT DISTINCT ON (1) key_of(p_namespace, resource) AS key, at::int
+                    FROM unnest(p_resource) WITH ORDINALITY AS asked (resource, at) ORDER BY 1, 2) AS first
+                WHERE p_how[first.at] < 2 AND p_mode[first.at] < 2
+                    AND NOT EXISTS (SELECT FROM claim WHERE claim.key = first.key)
+                    AND NOT EXISTS (SELECT FROM grave WHERE grave.id = p_id[first.at]) OFFSET 0) AS free
+            RETURNING id, seq
+    )
+    SELECT coalesce(array_agg(array_position(p_id, id)), '{}'), coalesce(array_agg(seq), '{}') INTO done, drawn FROM taken;
+    RETURN QUERY SELECT granted.at, 'g', granted.seq, granted.seq, NULL::int, p_ttl[granted.at], NULL::bigint, NULL::int,
+            NULL::text
+        FROM unnest(done, drawn) AS granted (at, seq);
+    IF cardinality(done) = cardinality(p_id) THEN
+        RETURN;
+    END IF;
     FOR one IN
         SELECT at::int, key_of(p_namespace, resource) AS key FROM unnest(p_resource) WITH ORDINALITY AS asked (resource, at)
-        ORDER BY 2, 1
+        WHERE at <> ALL (done) ORDER BY 2, 1
     LOOP
-        nothing := pg_advisory_xact_lock(one.key);
         said := decide(one.key, p_namespace, p_client, p_resource[one.at], p_id[one.at], p_how[one.at],
             p_family[one.at], p_mode[one.at], p_slots[one.at], p_ttl[one.at], p_floor[one.at], p_owner,
             p_value[one.at]);
@@ -494,12 +532,14 @@ $$;
 CREATE FUNCTION {schema}.leave(
     p_namespace text, p_client text, p_resource text[], p_id uuid[], p_seq bigint[], p_doubt boolean[], p_ttl bigint[]
 ) RETURNS SETOF {schema}.answer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s'
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     said answer;
     one record;
     own_key bigint;
     nothing text;
+    done int[];
 BEGIN
     IF unsafe() THEN
         PERFORM guard();
@@ -513,11 +553,31 @@ BEGIN
         RETURN NEXT said;
         RETURN;
     END IF;
+    nothing := lock_all(p_namespace, p_resource);
+    -- In the order in which all touch them, also who renews, and has no locks of resources.
+    PERFORM FROM claim JOIN (SELECT key_of(p_namespace, resource) AS key, at::int
+            FROM unnest(p_resource) WITH ORDINALITY AS asked (resource, at) OFFSET 0) AS given
+        ON claim.key = given.key AND claim.id = p_id[given.at]
+        ORDER BY claim.key, claim.seq FOR UPDATE OF claim;
+    -- What is held, and nobody else is there, is deleted by one statement.
+    WITH gone AS (
+        DELETE FROM claim USING (SELECT key_of(p_namespace, resource) AS key, at::int
+                FROM unnest(p_resource) WITH ORDINALITY AS asked (resource, at) OFFSET 0) AS given
+            WHERE claim.key = given.key AND claim.seq = p_seq[given.at] AND claim.id = p_id[given.at]
+                AND NOT p_doubt[given.at] AND claim.held AND claim.lease IS NULL AND claim.expires > clock_timestamp()
+                AND NOT EXISTS (SELECT FROM claim AS other WHERE other.key = given.key AND other.seq <> claim.seq)
+            RETURNING given.at
+    )
+    SELECT coalesce(array_agg(at), '{}') INTO done FROM gone;
+    RETURN QUERY SELECT given.at, 'r', NULL::bigint, NULL::bigint, NULL::int, NULL::bigint, NULL::bigint, NULL::int, p_client
+        FROM unnest(done) AS given (at);
+    IF cardinality(done) = cardinality(p_id) THEN
+        RETURN;
+    END IF;
     FOR one IN
         SELECT at::int, key_of(p_namespace, resource) AS key FROM unnest(p_resource) WITH ORDINALITY AS asked (resource, at)
-        ORDER BY 2, 1
+        WHERE at <> ALL (done) ORDER BY 2, 1
     LOOP
-        nothing := pg_advisory_xact_lock(one.key);
         said := take_out(one.key, p_namespace, p_client, p_resource[one.at], p_id[one.at], p_seq[one.at],
             CASE WHEN p_doubt[one.at] THEN 'withdrawn' END, p_ttl[one.at]);
         said.at := one.at;

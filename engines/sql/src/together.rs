@@ -1,15 +1,22 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use palisade_core::{Claim, Claimed, Clock, Departure, Gathered, Result, SystemClock, Withdrawn};
 
 use crate::engine::Inner;
-use crate::error::{closed, copy, unexpected};
+use crate::error::{closed, unexpected};
 use crate::verbs::{Said, check, how};
 
 /// How many claims go in one statement: enough that they share a commit, few enough that nobody has to wait for
 /// the others for long.
 const AT_ONCE: usize = 64;
+
+/// How many statements are under way before others wait to go with more: the server does one after the other.
+const UNDER_WAY: usize = 2;
+
+/// How long they wait for that.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 impl Inner {
     /// Asks for a claim, together with others if many ask.
@@ -46,7 +53,7 @@ impl Inner {
         let asks: Vec<_> = claims.iter().map(|claim| (&**claim, how(claim))).collect();
         let answers = match self.ask_each(&asks).await {
             Ok(answers) => answers,
-            Err(error) => claims.iter().map(|_| Err(copy(&error))).collect(),
+            Err(error) => claims.iter().map(|_| Err(error.for_another())).collect(),
         };
         let each = claims.iter().zip(new).zip(answers);
         each.map(|((claim, new), said)| self.conclude(claim, new, said)).collect()
@@ -58,7 +65,7 @@ impl Inner {
         let asks: Vec<_> = claims.iter().map(|claim| (&**claim, how(claim))).collect();
         match self.ask_each(&asks).await {
             Ok(answers) => gathered.into_iter().zip(answers).for_each(|(one, answer)| one.tell(answer)),
-            Err(error) => gathered.into_iter().for_each(|one| one.tell(Err(copy(&error)))),
+            Err(error) => gathered.into_iter().for_each(|one| one.tell(Err(error.for_another()))),
         }
     }
 
@@ -68,18 +75,20 @@ impl Inner {
         match self.withdraw_some(&claims).await {
             Ok(answers) => gathered.into_iter().zip(answers).for_each(|(one, answer)| one.tell(Ok(answer))),
             // Who withdraws asks again by itself.
-            Err(error) => gathered.into_iter().for_each(|one| one.tell(Err(copy(&error)))),
+            Err(error) => gathered.into_iter().for_each(|one| one.tell(Err(error.for_another()))),
         }
     }
 }
 
 async fn ask_gathered(inner: Arc<Inner>, departure: Departure<Arc<Claim>, Result<Said>>) {
+    inner.claiming.until_below(UNDER_WAY, PATIENCE).await;
     let gathered = departure.leave().await;
     let alike = |one: &Claim, other: &Claim| one.owner == other.owner;
     join_all(portions(gathered, alike).into_iter().map(|some| inner.ask_together(some))).await;
 }
 
 async fn withdraw_gathered(inner: Arc<Inner>, departure: Departure<Arc<Claim>, Result<Withdrawn>>) {
+    inner.withdrawing.until_below(UNDER_WAY, PATIENCE).await;
     let gathered = departure.leave().await;
     join_all(portions(gathered, |_, _| true).into_iter().map(|some| inner.withdraw_together(some))).await;
 }

@@ -186,7 +186,7 @@ impl Terms {
                 #[cfg(feature = "postgres")]
                 Dialect::Postgres(config) => {
                     let (seat, facts) = postgres::Seat::sit(config, name, idle).await?;
-                    Ok((Seat::Postgres(seat), facts))
+                    Ok((Seat::Postgres(Arc::new(seat)), facts))
                 }
                 #[cfg(feature = "mysql")]
                 Dialect::MySql(config) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::{Claim, Clock, GoneReason, Result, SystemClock, Withdrawn};
+use palisade_core::{Claim, Clock, GoneReason, Result, SystemClock, Withdrawn, within};
 
 use super::book::{Leave, Left, Was};
 use super::engine::Inner;
@@ -67,7 +67,7 @@ impl Inner {
             if left.was == Was::Waiting {
                 self.leave_queue(left).await
             } else {
-                tokio::time::timeout(self.terms.call_timeout, self.unlock(left)).await.ok().flatten()
+                within(self.terms.call_timeout, self.unlock(left)).await.flatten()
             }
         };
         let (held, ()) = tokio::join!(unlocked, unnoted);

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::book::{Known, Stand};
 use super::engine::Inner;
-use crate::error::{closed, copy};
+use crate::error::closed;
 use crate::rows::family_column;
 
 /// What is held for less is not noted.
@@ -87,7 +87,7 @@ pub(super) async fn keep_notes(inner: Arc<Inner>, mut asked: mpsc::UnboundedRece
             }
         }
         for (claim, done) in batch {
-            let said = why.as_ref().filter(|_| failed.contains(&claim)).map(copy);
+            let said = why.as_ref().filter(|_| failed.contains(&claim)).map(Error::for_another);
             // Who asked may have gone.
             let _ = done.map(|done| done.send(said.map_or(Ok(()), Err)));
         }

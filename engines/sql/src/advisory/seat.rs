@@ -1,3 +1,5 @@
+#[cfg(feature = "postgres")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::{BootInstant, Result};
@@ -11,13 +13,9 @@ use crate::postgres;
 ///
 /// A lock that one session takes twice it has twice, so that nobody may ask for a key over a seat that has it.
 #[derive(Debug)]
-#[cfg_attr(
-    all(feature = "postgres", feature = "mysql"),
-    expect(clippy::large_enum_variant, reason = "one per connection")
-)]
 pub(crate) enum Seat {
     #[cfg(feature = "postgres")]
-    Postgres(postgres::Seat),
+    Postgres(Arc<postgres::Seat>),
     #[cfg(feature = "mysql")]
     MySql(mysql::Seat),
 }

@@ -165,7 +165,7 @@ impl Inner {
             heard |= found.is_ok();
             // One connection that hangs is no word on the others, and may be heard of again in time.
             let found = found.unwrap_or_else(|error| {
-                failure.get_or_insert_with(|| crate::error::copy(error));
+                failure.get_or_insert_with(|| error.for_another());
                 Found::Unchanged
             });
             renewed.push(self.renewed(claim.id, found));

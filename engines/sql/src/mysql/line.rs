@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Row, Value};
-use palisade_core::{BootInstant, Clock, Result, SystemClock};
+use palisade_core::{BootInstant, Clock, Result, SystemClock, within};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -214,10 +214,10 @@ impl Line {
 async fn drive(mut conn: Conn, mut jobs: mpsc::UnboundedReceiver<Job>, looks: Duration, heard: &Heard) {
     loop {
         // Nobody tells that a connection has ended while it has nothing to do.
-        let Job { work, tell } = match tokio::time::timeout(looks, jobs.recv()).await {
-            Ok(Some(job)) => job,
-            Ok(None) => break,
-            Err(_) => match conn.ping().await {
+        let Job { work, tell } = match within(looks, jobs.recv()).await {
+            Some(Some(job)) => job,
+            Some(None) => break,
+            None => match conn.ping().await {
                 Ok(()) => continue,
                 Err(error) => {
                     tracing::debug!(%error, "a connection ended");

@@ -3,7 +3,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use mysql_async::{Row, Value};
-use palisade_core::{Error, ErrorKind, Result};
+use palisade_core::{Error, ErrorKind, Result, within};
 use tokio::runtime::Handle;
 
 use super::arrival::number;
@@ -77,7 +77,7 @@ impl Named {
 
     pub(super) async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.call_timeout;
-        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        within(limit, call).await.unwrap_or_else(|| {
             let message = format!("the server did not answer within {limit:?}");
             Err(Error::new(ErrorKind::Timeout, message).with_unknown_effect())
         })

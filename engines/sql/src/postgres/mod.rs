@@ -11,6 +11,7 @@ mod server;
 mod sessions;
 mod shedlock;
 mod statement;
+mod together;
 
 pub(crate) use self::arrival::{arrive, is_pooled};
 pub use self::config::{Keys, Listen, PostgresConfig};

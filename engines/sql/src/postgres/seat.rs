@@ -3,12 +3,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, Source, SystemClock};
+use palisade_core::{BootInstant, Clock, Error, ErrorKind, Result, Source, SystemClock, within};
 use tokio_postgres::{Row, Statement};
 
 use super::error::{ends_the_line, failed};
 use super::line::{Bound, Line};
 use super::schema::{literal, quoted};
+use super::together::Together;
 use super::{PostgresConfig, dial};
 use crate::error::unexpected;
 use crate::server::Facts;
@@ -22,7 +23,8 @@ pub(crate) struct Seat {
     /// What the server calls it; nobody else is called so.
     name: String,
     pid: i32,
-    statements: Statements,
+    pub(super) statements: Statements,
+    pub(super) together: Together,
     /// Whether the server ends sessions that are silent for too long.
     knows_idle: bool,
 }
@@ -34,14 +36,14 @@ impl fmt::Debug for Seat {
 }
 
 /// Which locks are meant: those of writers, or those of readers.
-#[derive(Clone, Copy)]
-enum Kind {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
     Exclusive,
     Shared,
 }
 
 impl Kind {
-    fn of(shared: bool) -> Self {
+    pub(super) fn of(shared: bool) -> Self {
         if shared { Self::Shared } else { Self::Exclusive }
     }
 
@@ -54,10 +56,12 @@ impl Kind {
 }
 
 /// The statements that the server keeps for a connection; each first for writers, then for readers.
-struct Statements {
-    attempt: [Statement; 2],
+pub(super) struct Statements {
+    pub(super) attempt: [Statement; 2],
+    pub(super) attempt_each: [Statement; 2],
     wait: [Statement; 2],
-    leave: [Statement; 2],
+    pub(super) leave: [Statement; 2],
+    pub(super) leave_each: [Statement; 2],
     downgrade: Statement,
     beat: Statement,
 }
@@ -75,6 +79,17 @@ impl Statements {
                 kind.suffix()
             ))
         };
+        // Each key is told with its answer: rows have no order of their own.
+        let each = |of_key: &str| {
+            prepare(format!(
+                "SELECT key, {of_key} FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS asked (key)"
+            ))
+        };
+        let attempt_each = |kind: Kind| {
+            let taken = format!("pg_catalog.pg_try_advisory_lock{}(key)", kind.suffix());
+            each(&format!("CASE WHEN {taken} THEN {number} END"))
+        };
+        let leave_each = |kind: Kind| each(&format!("pg_catalog.pg_advisory_unlock{}(key)", kind.suffix()));
         let wait = |kind: Kind| {
             prepare(format!(
                 "SELECT {number} FROM (SELECT pg_catalog.pg_advisory_lock{}($1) OFFSET 0) AS held",
@@ -94,11 +109,17 @@ impl Statements {
             leave(s),
             prepare(downgrade.to_owned()),
             prepare("SELECT pg_catalog.pg_backend_pid()".to_owned()),
+            attempt_each(x),
+            attempt_each(s),
+            leave_each(x),
+            leave_each(s),
         )?;
         Ok(Self {
             attempt: [made.0, made.1],
+            attempt_each: [made.8, made.9],
             wait: [made.2, made.3],
             leave: [made.4, made.5],
+            leave_each: [made.10, made.11],
             downgrade: made.6,
             beat: made.7,
         })
@@ -139,7 +160,18 @@ impl Seat {
         }
         let (statements, knows_idle) = (statements?, knows_idle == "t");
         let pid = pid.parse().map_err(|_| unexpected())?;
-        Ok((Self { line, config: Arc::clone(config), name, pid, statements, knows_idle }, facts))
+        Ok((
+            Self {
+                line,
+                config: Arc::clone(config),
+                name,
+                pid,
+                statements,
+                together: Together::new(),
+                knows_idle,
+            },
+            facts,
+        ))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -162,22 +194,9 @@ impl Seat {
         self.bounded(set).await
     }
 
-    /// Takes a lock if it is free and nobody waits for it; its token.
-    pub(crate) async fn attempt(&self, key: i64, shared: bool) -> Result<Option<i64>> {
-        let row =
-            self.bounded(self.one(&self.statements.attempt[Kind::of(shared) as usize], &[&key])).await?;
-        row.try_get(0).map_err(|error| unexpected().because(error))
-    }
-
     /// Waits for a lock, without a bound; its token.
     pub(crate) async fn wait(&self, key: i64, shared: bool) -> Result<i64> {
         let row = self.one(&self.statements.wait[Kind::of(shared) as usize], &[&key]).await?;
-        row.try_get(0).map_err(|error| unexpected().because(error))
-    }
-
-    /// Gives a lock back. Returns whether it was held.
-    pub(crate) async fn leave(&self, key: i64, shared: bool) -> Result<bool> {
-        let row = self.one(&self.statements.leave[Kind::of(shared) as usize], &[&key]).await?;
         row.try_get(0).map_err(|error| unexpected().because(error))
     }
 
@@ -234,12 +253,20 @@ impl Seat {
         self.line.ended().await;
     }
 
-    async fn one(&self, statement: &Statement, bound: &[Bound<'_>]) -> Result<Row> {
+    pub(super) async fn one(&self, statement: &Statement, bound: &[Bound<'_>]) -> Result<Row> {
+        self.heard(self.line.client().query_one(statement, bound)).await
+    }
+
+    pub(super) async fn rows(&self, statement: &Statement, bound: &[Bound<'_>]) -> Result<Vec<Row>> {
+        self.heard(self.line.client().query(statement, bound)).await
+    }
+
+    async fn heard<T>(&self, call: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
         let _counted = self.line.counted();
-        match self.line.client().query_one(statement, bound).await {
-            Ok(row) => {
+        match call.await {
+            Ok(answer) => {
                 self.line.hear();
-                Ok(row)
+                Ok(answer)
             }
             Err(error) => {
                 if ends_the_line(&error) {
@@ -250,9 +277,9 @@ impl Seat {
         }
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(super) async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.config.call_timeout;
-        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        within(limit, call).await.unwrap_or_else(|| {
             let message = format!("the server did not answer within {limit:?}");
             Err(Error::new(ErrorKind::Timeout, message).with_unknown_effect())
         })

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use palisade_core::{Claim, Departure, Gathered, Result, Token};
+use palisade_core::{Claim, Departure, Error, Gathered, Result, Token};
 
 use super::has_row;
 use super::rows::{Known, Rows};
 use super::table::{Table, Taken};
-use crate::error::{closed, copy, unexpected};
+use crate::error::{closed, unexpected};
 use crate::verbs::{TOGETHER, all};
 
 /// How many rows go in one statement of several tasks.
@@ -118,7 +118,7 @@ impl Rows {
         // Who withdraws asks again by itself.
         let freed = self.free_some(&some).await;
         for one in gathered {
-            one.tell(freed.as_ref().copied().map_err(copy));
+            one.tell(freed.as_ref().copied().map_err(Error::for_another));
         }
     }
 }

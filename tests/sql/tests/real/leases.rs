@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use palisade::Client;
-use palisade_core::{Claim, Claimed, GoneReason, Mode, Name, Owner, Renewed, Ttl, Waited};
+use palisade_core::{Claim, Claimed, GoneReason, Mode, Name, Owner, Renewed, Ttl, Waited, Withdrawn};
 use palisade_sql_trials::{client, mariadb, soon, until};
 use palisade_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
@@ -279,6 +279,31 @@ async fn renewals_and_hand_overs_do_not_wait_for_each_other() -> Result<()> {
             }
             renew(&two, &next).await?;
             two.engine().withdraw(&next).await?;
+        }
+        let deadlocks = place.deadlocks().await?;
+        ensure!(deadlocks == 0, "{deadlocks} deadlocks; the last: {}", place.last_deadlock().await?);
+        Ok(())
+    })
+    .await
+}
+
+/// The same where nobody waits, so that many are given back by one statement, in an order of their own.
+#[tokio::test]
+async fn renewals_and_releases_do_not_wait_for_each_other() -> Result<()> {
+    const ROUNDS: usize = 60;
+    on_each(async |place| {
+        let client = place.client().await?;
+        for round in 0..ROUNDS {
+            let held = claims(40, Duration::from_mins(1))?;
+            take(&client, &held).await?;
+            let engine = client.engine();
+            let given: Vec<Arc<Claim>> = held.iter().rev().skip(round % 7).map(Arc::clone).collect();
+            let (first, released, second) =
+                futures::join!(engine.renew(&held), engine.withdraw(&given), engine.renew(&held));
+            first?;
+            second?;
+            ensure!(released?.iter().all(|answer| *answer == Withdrawn::Released), "one was lost");
+            engine.withdraw(&held).await?;
         }
         let deadlocks = place.deadlocks().await?;
         ensure!(deadlocks == 0, "{deadlocks} deadlocks; the last: {}", place.last_deadlock().await?);
