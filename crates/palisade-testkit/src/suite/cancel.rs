@@ -16,6 +16,7 @@ each_way {
     a_dropped_claim_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
     a_dropped_queued_claim_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
     claims_dropped_together_can_be_withdrawn [] "Dropping the future leaves every one of them in doubt, as [`Engine::claim`] does."
+    claims_dropped_in_a_crowd_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
     a_dropped_wait_leaves_nothing_but_the_place [] "Dropping the future keeps the place in the queue."
     a_dropped_withdrawal_can_be_repeated [] "Answers per claim, in the order asked; never an error to repeat."
     a_dropped_renewal_keeps_the_claim [] "A claim that is gone is never brought back"
@@ -85,6 +86,31 @@ async fn claims_dropped_together_can_be_withdrawn(context: Context) -> Result<()
         }
     }
     bail!("the claims did not complete within {MOST_POLLS} polls")
+}
+
+/// Those who are asked for at the same time may be sent in one, also if some are not wanted any more.
+async fn claims_dropped_in_a_crowd_can_be_withdrawn(context: Context) -> Result<()> {
+    const POLLS: usize = 5;
+    let (one, two) = context.connect_two().await?;
+    for first in 0..POLLS {
+        let resources = (0..context.effort(20, 10)).map(|number| name(&format!("r{number}")));
+        let asked: Vec<Arc<Claim>> = resources.map(|resource| Arc::new(context.alone(&resource))).collect();
+        let dropped = asked.iter().zip(first..).map(|(claim, at)| {
+            let asking = cut(at % POLLS, one.claim(claim));
+            async {
+                let _ = asking.await;
+                one.give_back(claim).await
+            }
+        });
+        futures::future::try_join_all(dropped).await?;
+        two.nothing_left().await?;
+        for claim in &asked {
+            let again = Arc::new(context.alone(&claim.resource));
+            two.take(&again).await?;
+            two.release(&again).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn a_dropped_wait_leaves_nothing_but_the_place(context: Context) -> Result<()> {

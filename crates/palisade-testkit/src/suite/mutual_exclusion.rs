@@ -1,6 +1,7 @@
 //! Many at once: never two inside, tokens in order, nothing lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
@@ -17,6 +18,7 @@ cases! { "mutual_exclusion" {
 }
 each_way {
     never_two_inside [] "An exclusive claim excludes every other"
+    a_crowd_over_one_connection_never_meets [] "An exclusive claim excludes every other"
     a_fenced_counter_loses_nothing [Registers] "A token passes if no later one has been seen"
 } }
 
@@ -26,6 +28,40 @@ fn workload(context: &Context) -> Workload {
 
 async fn never_two_inside(context: Context) -> Result<()> {
     workload(&context).alone(&context).await
+}
+
+/// What is asked for over one connection at the same time may be sent in one, some of it for the same resource.
+async fn a_crowd_over_one_connection_never_meets(context: Context) -> Result<()> {
+    const EACH: u32 = 2;
+    let (resources, rounds) = (context.effort(24, 8), context.effort(4, 2));
+    let session = Arc::new(context.connect().await?);
+    let tasks = (0..resources).flat_map(|number| {
+        // Whether one is inside, and the last token.
+        let seen = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
+        (0..EACH).map(move |_| (name(&format!("r{number}")), Arc::clone(&seen)))
+    });
+    let tasks: Vec<_> = tasks
+        .map(|(resource, seen)| {
+            let (context, session) = (context.clone(), Arc::clone(&session));
+            tokio::spawn(async move {
+                for _ in 0..rounds {
+                    let claim = Arc::new(context.alone(&resource));
+                    let token = session.acquire(&claim).await?.token.get();
+                    ensure!(!seen.0.swap(true, Ordering::SeqCst), "two are inside {resource}");
+                    let last = seen.1.swap(token, Ordering::SeqCst);
+                    ensure!(last < token, "{resource}: token {token} comes after {last}");
+                    tokio::task::yield_now().await;
+                    seen.0.store(false, Ordering::SeqCst);
+                    session.release(&claim).await?;
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for task in futures::future::try_join_all(tasks).await? {
+        task?;
+    }
+    session.nothing_left().await
 }
 
 async fn readers_and_writers_never_meet(context: Context) -> Result<()> {
