@@ -6,6 +6,7 @@ use std::time::Duration;
 use palisade_core::{Busy, ClaimId, ClaimView, Inspection, Name, Page, ResourceView, Token};
 
 use crate::attempt;
+use crate::token::{Choice, choose};
 
 /// What all nodes together show of one claim.
 #[derive(Debug)]
@@ -89,17 +90,31 @@ impl Shown {
     }
 }
 
+/// Whether the token of whoever holds a majority is known, and no guess: votes differ where rivals count in another
+/// order at each node, and the answer of one more node may tell which of them was handed out.
+pub(crate) fn is_clear(answers: &[Busy], majority: usize) -> bool {
+    let (_, shown) = holders(answers);
+    let mut winners = shown.values().filter(|claim| claim.tokens.len() >= majority);
+    winners.all(|claim| matches!(choose(&claim.tokens, majority), Some(Choice::Agreed(_))))
+}
+
 /// Why a claim was turned away: whoever holds a majority, or all that hold a vote.
 pub(crate) fn busy(answers: &[Busy], majority: usize) -> Busy {
-    let (mut order, mut shown) = (Vec::new(), BTreeMap::new());
-    for view in answers.iter().flat_map(|answer| answer.holders.iter().cloned()) {
-        show(view, &mut order, &mut shown);
-    }
+    let (order, mut shown) = holders(answers);
     let winner = shown.values().any(|claim| claim.tokens.len() >= majority);
     let holders = order.into_iter().filter_map(|id| shown.remove(&id));
     let holders = holders.filter(|claim| !winner || claim.tokens.len() >= majority);
     let look_again_in = answers.iter().filter_map(|answer| answer.look_again_in).min();
     Busy { holders: holders.map(|claim| claim.holder(majority)).collect(), look_again_in }
+}
+
+/// Who holds a vote by these answers, in the order in which they were first named.
+fn holders(answers: &[Busy]) -> (Vec<ClaimId>, BTreeMap<ClaimId, Shown>) {
+    let (mut order, mut shown) = (Vec::new(), BTreeMap::new());
+    for view in answers.iter().flat_map(|answer| answer.holders.iter().cloned()) {
+        show(view, &mut order, &mut shown);
+    }
+    (order, shown)
 }
 
 #[cfg(test)]
@@ -134,5 +149,21 @@ mod tests {
         let answers = vec![voting(3, one), voting(7, one), voting(7, one)];
         let merged = merge(answers, &Page::default(), 3);
         assert_eq!(merged.resources[0].holders[0].token, Token::new(7));
+    }
+
+    /// What nodes say who turn a claim away: who holds there, with which vote.
+    fn refusing(votes: &[u64], claim: ClaimId) -> Vec<Busy> {
+        let holders = |vote: &u64| voting(*vote, claim).resources.remove(0).holders;
+        votes.iter().map(|vote| Busy { holders: holders(vote), look_again_in: None }).collect()
+    }
+
+    #[test]
+    fn votes_that_differ_are_clear_once_enough_are_known() {
+        let one = ClaimId::random();
+        for (votes, clear) in [(&[5, 3][..], false), (&[5, 5], true), (&[9, 5, 3], true), (&[5], true)] {
+            assert_eq!(is_clear(&refusing(votes, one), 2), clear, "{votes:?}");
+        }
+        assert!(!is_clear(&refusing(&[3, 5, 9], one), 3), "of five nodes, two more may change it");
+        assert_eq!(busy(&refusing(&[9, 3, 5], one), 2).holders[0].token, Token::new(5));
     }
 }

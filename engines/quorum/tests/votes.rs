@@ -83,6 +83,29 @@ impl palisade_core::Layer for Slow {
     }
 }
 
+/// A majority is enough to be turned away, but of two votes that differ nobody knows which was handed out: a third tells.
+#[tokio::test(start_paused = true)]
+async fn who_is_turned_away_is_told_the_token_that_was_handed_out() {
+    for late in 0..3 {
+        let servers = servers(3);
+        let (engine, rival) = (open(&servers).await, open(&servers).await);
+        let last = once(&engine, "before").await.get();
+        // Others were there, and did not reach all nodes.
+        for (ahead, server) in servers.iter().enumerate().skip(1) {
+            let mut other = claim("other", Duration::from_secs(25));
+            other.token_floor = Token::new(last + 1_000_000_000_000 * ahead as u64);
+            take(&*(server.node().open)().await.unwrap(), &Arc::new(other)).await;
+        }
+        let held = long("a");
+        let grant = take(&engine, &held).await;
+        servers[late].delay.store(5_000, Ordering::Relaxed);
+        let refused = Arc::new(claim("a", Duration::from_secs(25)).no_wait());
+        let Claimed::Busy(busy) = rival.claim(&refused).await.unwrap() else { panic!("it is held") };
+        let shown: Vec<_> = busy.holders.iter().map(|view| (view.claim, view.token)).collect();
+        assert_eq!(shown, [(held.id, Some(grant.token))], "server {late} is late");
+    }
+}
+
 async fn works(engine: &QuorumEngine, rival: &QuorumEngine) {
     let mut last: Option<Token> = None;
     for _ in 0..5 {

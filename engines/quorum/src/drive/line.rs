@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use palisade_core::{BootInstant, Effect, ErrorKind, Place};
+use palisade_core::{BootInstant, Busy, Effect, ErrorKind, Place};
 
 use super::{Driver, Settling};
 use crate::ballot::{Phase, Standing};
 use crate::core::Core;
 use crate::error::{Failure, listed, too_few};
-use crate::merge::busy;
+use crate::merge::{busy, is_clear};
 
 impl Driver {
     /// How soon to ask a node again that can neither queue nor say when to come back.
@@ -22,12 +22,22 @@ impl Driver {
             self.give_back(node);
         }
         let leaving = self.ballot.tally.lock().leaving.iter().any(|(node, _)| self.notes[*node].asking);
-        if !leaving && !self.ballot.phase.borrow().is_decided() {
+        if !leaving && !self.may_become_clear() && !self.ballot.phase.borrow().is_decided() {
             let verdict = self.verdict();
             self.ballot.tell(verdict);
         }
         // Answers that are still under way may be grants: they are given back as they come.
         self.is_idle()
+    }
+
+    /// Whether it is to be known yet which token the holder has, and a node that was asked may still tell: within its
+    /// limit, which every question has.
+    fn may_become_clear(&self) -> bool {
+        self.notes.iter().any(|note| note.asking) && !is_clear(&self.refusals(), self.core.majority)
+    }
+
+    fn refusals(&self) -> Vec<Busy> {
+        self.notes.iter().filter_map(|note| note.busy.clone()).collect()
     }
 
     /// Which nodes did not answer as they should, and what came instead.
@@ -42,7 +52,7 @@ impl Driver {
     }
 
     fn verdict(&self) -> Phase {
-        let answers: Vec<_> = self.notes.iter().filter_map(|note| note.busy.clone()).collect();
+        let answers = self.refusals();
         let answered = self.notes.iter().filter(|note| note.trouble.is_none()).count();
         if answered < self.core.majority {
             return Phase::Failed(self.too_few());
