@@ -424,8 +424,9 @@ CREATE FUNCTION {schema}.ask(
     p_family smallint[], p_mode smallint[], p_slots int[], p_ttl bigint[], p_floor bigint[], p_value bytea[]
 ) RETURNS SETOF {schema}.answer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s'
--- By its index, however little the server knows of a table that is rewritten all the time.
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+-- By its index, however little the server knows of a table that is rewritten all the time. Where there is no other way than
+-- one that is off, the server takes it for so expensive that it compiles it first, for up to a second.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     said answer;
     one record;
@@ -533,7 +534,7 @@ CREATE FUNCTION {schema}.leave(
     p_namespace text, p_client text, p_resource text[], p_id uuid[], p_seq bigint[], p_doubt boolean[], p_ttl bigint[]
 ) RETURNS SETOF {schema}.answer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s'
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     said answer;
     one record;

@@ -18,7 +18,8 @@ enum Place {
 
 /// On one server of each kind.
 async fn on_each(trial: impl AsyncFn(&Place) -> Result<()>) -> Result<()> {
-    let settings = vec!["shared_preload_libraries=pg_stat_statements".to_owned()];
+    let settings = ["shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all"];
+    let settings = settings.map(str::to_owned).to_vec();
     let postgres = PostgresServer::start(PostgresOptions { settings, ..PostgresOptions::default() }).await?;
     postgres.psql("CREATE EXTENSION pg_stat_statements").await?;
     trial(&Place::Postgres(postgres)).await.context("on PostgreSQL")?;
@@ -82,6 +83,16 @@ impl Place {
                 let rows = self.sql("SHOW GLOBAL STATUS LIKE 'Handler_update'").await?;
                 Ok(rows.trim_start_matches("Handler_update ").parse()?)
             }
+        }
+    }
+
+    /// How many functions the server compiled to run our statements: each takes longer than all that we do.
+    async fn compiled(&self) -> Result<u64> {
+        match self {
+            Self::Postgres(_) => {
+                self.number("SELECT coalesce(sum(jit_functions), 0) FROM pg_stat_statements").await
+            }
+            Self::MySql(_) => Ok(0),
         }
     }
 
@@ -307,6 +318,8 @@ async fn renewals_and_releases_do_not_wait_for_each_other() -> Result<()> {
         }
         let deadlocks = place.deadlocks().await?;
         ensure!(deadlocks == 0, "{deadlocks} deadlocks; the last: {}", place.last_deadlock().await?);
+        let compiled = place.compiled().await?;
+        ensure!(compiled == 0, "the server compiled {compiled} functions");
         Ok(())
     })
     .await
