@@ -80,7 +80,8 @@ impl Voter {
     /// Whether a vote that was asked for at `asked` counts: the node has not forgotten it since, and
     /// whatever it had forgotten before has expired.
     pub(crate) fn counts(&self, asked: BootInstant, now: BootInstant, longest_ttl: Duration) -> bool {
-        let Ok(engine) = self.engine() else { return false };
+        let engine = self.engine.lock();
+        let Ok(engine) = &*engine else { return false };
         engine.forgot_at().is_none_or(|forgot| forgot < asked && forgot + longest_ttl <= now)
     }
 

@@ -63,7 +63,7 @@ impl Inner {
         match bare.taken {
             // Also if only its token is wrong: where a withdrawal came in between, this finds nothing, and buries the
             // claim, so that the script refuses it.
-            Ok(true) => self.give_back(claim).await?,
+            Ok(true) => Box::pin(self.give_back(claim)).await?,
             _ => self.claims.is_not_bare(claim.id),
         }
         Ok(None)
@@ -100,8 +100,7 @@ impl Inner {
 
     /// The claim as the script must be asked for it: one that was sent by bare commands whose answer is not known needs a
     /// token above all that were made.
-    pub(crate) async fn above_bare(&self, claim: &Arc<Claim>) -> Result<Arc<Claim>> {
-        let Some(written) = self.claims.bare(claim.id) else { return Ok(Arc::clone(claim)) };
+    pub(crate) async fn above_bare(&self, claim: &Arc<Claim>, written: Token) -> Result<Arc<Claim>> {
         let Value::Int(made) = self.link.command(redis::cmd("INCR").arg(TOKENS)).await?.value else {
             return Err(unexpected());
         };

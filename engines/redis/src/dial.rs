@@ -33,11 +33,12 @@ pub(crate) enum Line {
     Cluster(Box<ClusterConnection>),
 }
 
+/// What the library does is boxed: it takes kilobytes, which every call over a plain connection would have to make room for.
 impl Line {
     pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::Plain(wire) => wire.send(command).await?,
-            Self::Server(server) => server.send_packed_command(command).await?,
+            Self::Server(server) => Box::pin(server.send_packed_command(command)).await?,
             Self::Cluster(cluster) => cluster.req_packed_command(command).await?,
         }
         .extract_error()
@@ -47,8 +48,8 @@ impl Line {
     pub(crate) async fn send_together(&mut self, commands: &redis::Pipeline) -> RedisResult<Value> {
         match self {
             Self::Plain(wire) => wire.send_together(commands).await,
-            Self::Server(server) => commands.query_async(server).await,
-            Self::Cluster(cluster) => commands.query_async(&mut **cluster).await,
+            Self::Server(server) => Box::pin(commands.query_async(server)).await,
+            Self::Cluster(cluster) => Box::pin(commands.query_async(&mut **cluster)).await,
         }
     }
 
@@ -69,8 +70,8 @@ impl Line {
             Self::Plain(wire) => {
                 wire.send(redis::cmd("SUBSCRIBE").arg(channel)).await?.extract_error().map(drop)
             }
-            Self::Server(server) => server.subscribe(channel).await,
-            Self::Cluster(cluster) => cluster.subscribe(channel).await,
+            Self::Server(server) => Box::pin(server.subscribe(channel)).await,
+            Self::Cluster(cluster) => Box::pin(cluster.subscribe(channel)).await,
         }
     }
 }

@@ -164,6 +164,11 @@ impl Link {
         if let Some(in_use) = self.state.borrow().in_use() {
             return Ok(in_use);
         }
+        // Boxed, because it is rare, and every call would have to make room for it.
+        Box::pin(self.until_there_is_one()).await
+    }
+
+    async fn until_there_is_one(&self) -> Result<InUse> {
         let mut state = self.state.subscribe();
         let up = state.wait_for(|state| !matches!(state, State::Down(_)));
         match tokio::time::timeout(self.call_timeout, up).await {

@@ -32,7 +32,7 @@ impl Inner {
         if alone.is_some() || bare || claim.mode != Mode::Exclusive || !self.may_gather() {
             let said = self.ask(claim, flag(claim)).await;
             if bare && matches!(said, Ok(Said::Gone(_))) {
-                self.give_back(claim).await?;
+                Box::pin(self.give_back(claim)).await?;
             }
             // What bare commands wrote may be there, whatever became of this.
             return if bare { said.map_err(Error::with_unknown_effect) } else { said };

@@ -76,7 +76,10 @@ impl Inner {
 
     /// Asks for a claim, or after one that is known (`a`), and notes the answer.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, flag: char) -> Result<Said> {
-        let claim = &self.above_bare(claim).await?;
+        let claim = &match self.claims.bare(claim.id) {
+            Some(written) => Box::pin(self.above_bare(claim, written)).await?,
+            None => Arc::clone(claim),
+        };
         let mut in_use = self.link.line().await?;
         let call = self.call_on(&self.scripts.claim, [&claim.resource].into_iter(), |command| {
             self.add_claim(command, claim, flag, in_use.counts());

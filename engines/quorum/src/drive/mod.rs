@@ -320,6 +320,10 @@ impl Driver {
         if matches!(*self.ballot.phase.borrow(), Phase::Granted(_)) {
             return self.is_idle();
         }
+        if !self.refused && self.may_grant() >= self.core.majority {
+            // Nothing can be won or lost yet.
+            return false;
+        }
         let votes = self.core.votes(&self.ballot.tally.lock().seats, now);
         if !self.refused && votes.len() >= self.core.majority {
             return self.agree(&votes, now);
@@ -341,10 +345,14 @@ impl Driver {
 
     /// Whether the answers still under way can bring a majority.
     fn may_win(&self, votes: usize) -> bool {
+        votes + self.may_grant() >= self.core.majority
+    }
+
+    /// How many nodes may grant it yet.
+    fn may_grant(&self) -> usize {
         let tally = self.ballot.tally.lock();
-        let open = self.notes.iter().zip(&tally.seats);
-        let open = open.filter(|(note, seat)| note.asking && seat.standing == Standing::Doubtful).count();
-        votes + open >= self.core.majority
+        let asked = self.notes.iter().zip(&tally.seats);
+        asked.filter(|(note, seat)| note.asking && seat.standing == Standing::Doubtful).count()
     }
 
     fn agree(&mut self, votes: &[(usize, Token, BootInstant)], now: BootInstant) -> bool {
