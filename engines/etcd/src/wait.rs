@@ -55,48 +55,58 @@ impl Listening {
 /// Resources at which others were met, with the watch that was waited by: who takes turns with others waits behind
 /// the same key each time, and then needs neither a new watch nor a look whether that came too late.
 #[derive(Debug, Default)]
-pub(crate) struct Lingering(Mutex<VecDeque<(Name, Option<Listening>)>>);
+pub(crate) struct Lingering(Mutex<VecDeque<Met>>);
+
+#[derive(Debug)]
+struct Met {
+    resource: Name,
+    listening: Option<Listening>,
+    /// For how long the last claim of ours waited there.
+    waited: Duration,
+}
 
 impl Lingering {
     const AT_MOST: usize = 32;
 
     /// Whether others were met there the last time.
     pub(crate) fn is_at(&self, resource: &Name) -> bool {
-        self.0.lock().iter().any(|(name, _)| name == resource)
+        self.0.lock().iter().any(|met| met.resource == *resource)
     }
 
     /// Notes that others were met.
     pub(crate) fn expect(&self, resource: &Name) {
         if !self.is_at(resource) {
-            self.put(resource, None);
+            self.put(Met { resource: resource.clone(), listening: None, waited: Duration::ZERO });
         }
     }
 
     /// Notes that nobody was met.
     pub(crate) fn forget(&self, resource: &Name) {
-        self.0.lock().retain(|(name, _)| name != resource);
+        self.0.lock().retain(|met| met.resource != *resource);
     }
 
-    fn keep(&self, resource: &Name, listening: Listening) {
+    fn keep(&self, resource: &Name, listening: Listening, waited: Duration) {
         listening.ear.rests();
-        self.put(resource, Some(listening));
+        self.put(Met { resource: resource.clone(), listening: Some(listening), waited });
     }
 
-    fn put(&self, resource: &Name, listening: Option<Listening>) {
+    fn put(&self, met: Met) {
         let mut kept = self.0.lock();
-        kept.retain(|(name, _)| name != resource);
+        kept.retain(|other| other.resource != met.resource);
         if kept.len() == Self::AT_MOST {
             kept.pop_front();
         }
-        kept.push_back((resource.clone(), listening));
+        kept.push_back(met);
     }
 
     fn take(&self, resource: &Name) -> Option<Listening> {
-        self.0
-            .lock()
-            .iter_mut()
-            .find(|(name, _)| name == resource)
-            .and_then(|(_, listening)| listening.take())
+        self.0.lock().iter_mut().find(|met| met.resource == *resource)?.listening.take()
+    }
+
+    /// For how long the last claim of ours waited there, if it did.
+    fn waited(&self, resource: &Name) -> Duration {
+        let kept = self.0.lock();
+        kept.iter().find(|met| met.resource == *resource).map_or(Duration::ZERO, |met| met.waited)
     }
 
     /// Ends all watches: their connection is no more.
@@ -110,6 +120,7 @@ impl Inner {
     /// event: a watch begins now, so what happened before it stood is found by the second look.
     pub(crate) async fn wait(&self, claim: &Arc<Claim>) -> Result<Waited> {
         let mut listening: Option<Listening> = None;
+        let began = SystemClock.now();
         loop {
             if self.link.is_closed() {
                 return Err(closed());
@@ -136,7 +147,7 @@ impl Inner {
             match self.turn(claim, &mut listening).await {
                 Ok(Some(waited)) => {
                     if let (Waited::Granted(_), Some(listening)) = (&waited, listening) {
-                        self.linger(claim, listening);
+                        self.linger(claim, listening, SystemClock.now().saturating_since(began));
                     }
                     return Ok(waited);
                 }
@@ -271,7 +282,8 @@ impl Inner {
         // A queue of sixteen is through in eight milliseconds.
         const FIRST: Duration = Duration::from_millis(3);
         const LONGEST: Duration = Duration::from_secs(2);
-        let mut pause = FIRST;
+        // Of those who take turns, the next comes when the one ahead of us has had its turn: who looks before that looks twice.
+        let mut pause = (self.lingering.waited(&claim.resource) / 4).clamp(FIRST, LONGEST);
         while claim.mode == Mode::Exclusive && self.claims.behind(claim.id).is_none() {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
@@ -305,9 +317,9 @@ impl Inner {
     }
 
     /// Keeps a watch for the next claim on the same resource.
-    fn linger(&self, claim: &Claim, listening: Listening) {
+    fn linger(&self, claim: &Claim, listening: Listening, waited: Duration) {
         if matches!(listening.blocker, Blocker::Key { puts: false, .. }) {
-            self.lingering.keep(&claim.resource, listening);
+            self.lingering.keep(&claim.resource, listening, waited);
         }
     }
 
