@@ -42,6 +42,8 @@ pub(super) struct Known {
     pub(super) since: BootInstant,
     /// Whether others are shown it, or about to be.
     pub(super) noted: bool,
+    /// Whether what they are shown is that it waits, though it holds.
+    outdated: bool,
     pub(super) value: Option<Bytes>,
     /// Woken when the stand changes; made by the first who waits.
     turn: Option<Arc<Notify>>,
@@ -99,6 +101,11 @@ impl Known {
         self.refreshed + self.claim.ttl.as_duration()
     }
 
+    /// Whether it is held, and others are not shown that yet.
+    fn is_to_be_noted(&self) -> bool {
+        matches!(self.stand, Stand::Held(..)) && (!self.noted || self.outdated)
+    }
+
     fn change(&mut self, stand: Stand) {
         self.stand = stand;
         if let Some(turn) = &self.turn {
@@ -139,6 +146,7 @@ impl Book {
                     refreshed: now,
                     since: now,
                     noted: false,
+                    outdated: false,
                     value: claim.value.clone(),
                     turn: None,
                 });
@@ -189,6 +197,8 @@ impl Book {
         let seat = Arc::clone(seat);
         known.refreshed = since.unwrap_or(known.refreshed);
         known.since = now;
+        // Corrected if it is held for long: each correction is a commit.
+        known.outdated = known.noted;
         known.change(Stand::Held(seat, token));
         let (known, ends) = (known.clone(), known.valid_until());
         all.fresh.push_back((now, claim));
@@ -240,11 +250,11 @@ impl Book {
         if !matches!(known.stand, Stand::Held(..) | Stand::Waiting(_)) {
             return None;
         }
-        known.noted = true;
+        (known.noted, known.outdated) = (true, false);
         Some(known.clone())
     }
 
-    /// What was granted before `before`, is still held, and was not shown to others; and when to look again.
+    /// What was granted before `before`, is still held, and was not shown to others as that; and when to look again.
     pub(super) fn stale(&self, before: BootInstant) -> (Vec<ClaimId>, Option<BootInstant>) {
         let mut all = self.all.lock();
         let mut stale = Vec::new();
@@ -253,22 +263,17 @@ impl Book {
                 return (stale, Some(at));
             }
             all.fresh.pop_front();
-            let held = all
-                .known
-                .get(&claim)
-                .is_some_and(|known| matches!(known.stand, Stand::Held(..)) && !known.noted);
-            if held {
+            if all.known.get(&claim).is_some_and(Known::is_to_be_noted) {
                 stale.push(claim);
             }
         }
         (stale, None)
     }
 
-    /// What is held and was not shown to others.
+    /// What is held and was not shown to others as that.
     pub(super) fn unnoted(&self) -> Vec<ClaimId> {
         let all = self.all.lock();
-        let unnoted =
-            all.known.values().filter(|known| matches!(known.stand, Stand::Held(..)) && !known.noted);
+        let unnoted = all.known.values().filter(|known| known.is_to_be_noted());
         unnoted.map(|known| known.claim.id).collect()
     }
 

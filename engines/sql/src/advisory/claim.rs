@@ -16,8 +16,9 @@ use crate::error::{closed, unexpected};
 use crate::verbs::check;
 
 /// How soon a grant must come for nobody to be told that its claim waits: most waits are shorter, and to see that one
-/// stands in line takes the server longer than to let it in.
-const SOON: Duration = Duration::from_millis(10);
+/// stands in line, and to note it, takes the server longer than to let many in. Of a crowd that takes turns this must be
+/// longer than a round, or the looks make each round longer still.
+const SOON: Duration = Duration::from_millis(50);
 
 /// A place over which a key may be asked for; given back when it is dropped, unless it is kept.
 struct Reserved<'a> {
@@ -169,9 +170,10 @@ impl Inner {
             let (inner, claim, seat) = (Arc::clone(self), Arc::clone(claim), Arc::clone(&seat));
             Box::pin(async move { inner.wait_at(&claim, key, shared, &seat).await })
         };
+        let soon = SystemClock.now() + SOON.min(claim.ttl.as_duration() / 4);
         tokio::select! {
             granted = &mut waiting => return granted.map(Claimed::Granted),
-            () = tokio::time::sleep(SOON) => {}
+            () = SystemClock.sleep_until(soon) => {}
         }
         self.heat(key);
         tokio::spawn({
@@ -206,11 +208,7 @@ impl Inner {
         let answer = answer?;
         // First: as soon as it is held it may be given back, and the seat be another's.
         self.seats.came_in(seat);
-        let grant = self.came_in(claim, key, seat, answer, None).await?;
-        if self.book.get(claim.id).is_some_and(|known| known.noted) {
-            self.note(claim.id);
-        }
-        Ok(grant)
+        self.came_in(claim, key, seat, answer, None).await
     }
 
     /// Notes that a claim was let in, with a token above its floor.

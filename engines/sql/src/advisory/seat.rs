@@ -115,6 +115,17 @@ impl Seat {
         each!(self, seat => seat.calls())
     }
 
+    /// How many calls stand in the way of another. On PostgreSQL none do: what is asked for meanwhile goes in one statement,
+    /// and the more of it there is, the less each takes.
+    pub(super) fn calls_ahead(&self) -> usize {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => 0,
+            #[cfg(feature = "mysql")]
+            Self::MySql(seat) => seat.calls(),
+        }
+    }
+
     pub(super) fn silent(&self) -> Duration {
         each!(self, seat => seat.silent())
     }

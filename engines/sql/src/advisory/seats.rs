@@ -80,7 +80,7 @@ impl Seats {
             !place.waits && place.ttl == ttl && !place.keys.contains_key(&key) && !place.seat.has_ended()
         };
         let fitting = places.all.iter_mut().filter(fit).filter(|place| !place.hangs());
-        if let Some(place) = fitting.min_by_key(|place| place.seat.calls()) {
+        if let Some(place) = fitting.min_by_key(|place| place.seat.calls_ahead()) {
             place.keys.insert(key, claim);
             place.used = SystemClock.now();
             return Found::Seat(Arc::clone(&place.seat));
