@@ -148,16 +148,38 @@ BEGIN
 END
 $$;
 
+-- Whether this session was set up by `set_up_session` for this very schema.
+CREATE FUNCTION {schema}.is_set_up() RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(current_setting('palisade.set_up_for', true), '') = 'number'::regclass::oid::text
+$$;
+
+-- Sets a transaction up for `take` and `give`. What a function itself sets, it sets for each call, which takes a good part
+-- of the time that those take.
+CREATE FUNCTION {schema}.set_up() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM guard();
+    PERFORM set_config('lock_timeout', '1s', true);
+    -- By its index, however small the server believes a table to be that is rewritten all the time: it would read all that
+    -- was there since it last looked.
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true);
+END
+$$;
+
 -- A token above all that were given before, and above p_floor.
 CREATE FUNCTION {schema}.next_token(p_floor bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     token bigint := nextval('number');
-    -- The timeline is what tells a promoted replica, and a restored backup, from its past. Far enough apart that floors
-    -- made of microseconds, as a quorum's are, do not reach from one to the next.
-    least_one bigint := greatest(p_floor,
-        least(('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint, 1023) << 52);
+    least_one bigint := p_floor;
 BEGIN
+    IF NOT is_set_up() THEN
+        -- The timeline is what tells a promoted replica, and a restored backup, from its past. Far enough apart that floors
+        -- made of microseconds, as a quorum's are, do not reach from one to the next.
+        least_one := greatest(p_floor,
+            least(('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint, 1023) << 52);
+    END IF;
     IF token > least_one THEN
         RETURN token;
     END IF;
@@ -169,6 +191,20 @@ BEGIN
         token := nextval('number');
     END IF;
     RETURN token;
+END
+$$;
+
+-- Sets a session up that is its client's alone, once for all: as `set_up` does, and with tokens above those of earlier
+-- timelines. There is no other timeline while a session lasts that writes.
+CREATE FUNCTION {schema}.set_up_session() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+BEGIN
+    PERFORM guard();
+    PERFORM set_config('synchronous_commit', current_setting('synchronous_commit'), false),
+        set_config('default_transaction_isolation', 'read committed', false),
+        set_config('lock_timeout', '1s', false), set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false);
+    PERFORM next_token(0);
+    PERFORM set_config('palisade.set_up_for', 'number'::regclass::oid::text, false);
 END
 $$;
 
@@ -601,22 +637,25 @@ CREATE FUNCTION {schema}.take(
     p_namespace text, p_client text, p_owner text, p_resource text, p_id uuid, p_how smallint,
     p_family smallint, p_mode smallint, p_slots int, p_ttl bigint, p_floor bigint, p_value bytea
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 DECLARE
+    ready boolean := is_set_up();
     own_key bigint := key_of(p_namespace, p_resource);
-    nothing text := pg_advisory_xact_lock(own_key);
+    nothing text;
     now timestamptz;
     drawn bigint;
 BEGIN
-    IF unsafe() THEN
-        PERFORM guard();
+    IF NOT ready THEN
+        PERFORM set_up();
     END IF;
+    nothing := pg_advisory_xact_lock(own_key);
     IF p_how < 2 AND p_mode < 2 THEN
         now := clock_timestamp();
         INSERT INTO claim SELECT own_key, free.drawn, p_namespace, p_resource, p_id, p_client, p_family, p_mode, p_slots,
                 true, free.drawn, NULL, p_ttl * interval '1 microsecond', now + p_ttl * interval '1 microsecond', now,
                 p_owner, p_value, NULL
-            FROM (SELECT next_token(p_floor) AS drawn WHERE NOT EXISTS (SELECT FROM claim WHERE key = own_key)
+            FROM (SELECT CASE WHEN ready AND p_floor = 0 THEN nextval('number') ELSE next_token(p_floor) END AS drawn
+                WHERE NOT EXISTS (SELECT FROM claim WHERE key = own_key)
                 AND NOT EXISTS (SELECT FROM grave WHERE id = p_id)) AS free
             RETURNING seq INTO drawn;
         IF drawn IS NOT NULL THEN
@@ -632,17 +671,18 @@ $$;
 CREATE FUNCTION {schema}.give(
     p_namespace text, p_client text, p_resource text, p_id uuid, p_seq bigint, p_doubt boolean, p_ttl bigint
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 DECLARE
     own_key bigint := key_of(p_namespace, p_resource);
-    nothing text := pg_advisory_xact_lock(own_key);
+    nothing text;
     was_held boolean;
     others boolean;
     next record;
 BEGIN
-    IF unsafe() THEN
-        PERFORM guard();
+    IF NOT is_set_up() THEN
+        PERFORM set_up();
     END IF;
+    nothing := pg_advisory_xact_lock(own_key);
     IF NOT p_doubt THEN
         DELETE FROM claim WHERE key = own_key AND seq = p_seq AND id = p_id AND lease IS NULL
                 AND expires > clock_timestamp()

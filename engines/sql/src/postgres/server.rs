@@ -204,15 +204,18 @@ impl Line {
 
     /// Has the server make ready what is asked for most, where it can keep that for this connection.
     pub(crate) async fn warm(&self) {
+        if !self.keeps_statements() {
+            return;
+        }
         let warmed = async {
-            self.prepare(Verb::Take).await?;
-            self.prepare(Verb::Give).await
+            self.run(Verb::SetUpSession, &[]).await?;
+            for verb in [Verb::Take, Verb::Give] {
+                self.prepare(verb).await.map_err(super::error::failed)?;
+            }
+            self.run(Verb::Warm, &[]).await
         };
-        if self.keeps_statements()
-            && let Err(error) =
-                warmed.await.map_err(super::error::failed).and(self.run(Verb::Warm, &[]).await)
-        {
-            tracing::debug!(%error, "the first statements will take longer");
+        if let Err(error) = warmed.await {
+            tracing::debug!(%error, "statements will take longer");
         }
     }
 

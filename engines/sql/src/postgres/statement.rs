@@ -32,6 +32,7 @@ pub(crate) enum Verb {
     FetchAll,
     Store,
     Sweep,
+    SetUpSession,
     Warm,
     Notify,
     Note,
@@ -63,6 +64,7 @@ impl Verb {
             Self::FetchAll => ("fetch_all", &[TEXT, TEXT]),
             Self::Store => ("store", &[TEXT, TEXT, INT8, BYTEA, INT8, INT8, TEXT, INT8]),
             Self::Sweep => ("sweep", &[]),
+            Self::SetUpSession => ("set_up_session", &[]),
             Self::Warm => ("warm", &[]),
             Self::Notify => ("pg_notify", &[TEXT, TEXT]),
             Self::Note => {
