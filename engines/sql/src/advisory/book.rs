@@ -172,14 +172,17 @@ impl Book {
 
     /// Notes that a claim waits. `false` if it was withdrawn meanwhile.
     pub(super) fn waits(&self, claim: ClaimId, seat: &Arc<Seat>) -> bool {
-        let waits = self.step(claim, |known| match known.stand {
-            Stand::Asked(_) => {
-                known.change(Stand::Waiting(Arc::clone(seat)));
-                true
-            }
-            _ => false,
-        });
-        self.sooner.notify_one();
+        let mut all = self.all.lock();
+        let Some(known) = all.known.get_mut(&claim) else { return false };
+        let waits = matches!(known.stand, Stand::Asked(_));
+        if waits {
+            known.change(Stand::Waiting(Arc::clone(seat)));
+        }
+        let ends = known.valid_until();
+        if all.looked_until.is_some_and(|until| ends < until) {
+            drop(all);
+            self.sooner.notify_one();
+        }
         waits
     }
 
@@ -254,20 +257,21 @@ impl Book {
         Some(known.clone())
     }
 
-    /// What was granted before `before`, is still held, and was not shown to others as that; and when to look again.
-    pub(super) fn stale(&self, before: BootInstant) -> (Vec<ClaimId>, Option<BootInstant>) {
+    /// What was granted before `before`, is still held, and was not shown to others as that; and whether more was granted
+    /// since.
+    pub(super) fn stale(&self, before: BootInstant) -> (Vec<ClaimId>, bool) {
         let mut all = self.all.lock();
         let mut stale = Vec::new();
         while let Some((at, claim)) = all.fresh.front().copied() {
             if at > before {
-                return (stale, Some(at));
+                return (stale, true);
             }
             all.fresh.pop_front();
             if all.known.get(&claim).is_some_and(Known::is_to_be_noted) {
                 stale.push(claim);
             }
         }
-        (stale, None)
+        (stale, false)
     }
 
     /// What is held and was not shown to others as that.

@@ -17,8 +17,9 @@ use super::engine::Inner;
 use crate::error::closed;
 use crate::rows::family_column;
 
-/// What is held for less is not noted.
-const AFTER: Duration = Duration::from_millis(10);
+/// What is held for less is not noted; what is held for twice as long is. In between nobody is woken for it: who takes turns
+/// would be for each.
+const AFTER: Duration = Duration::from_millis(20);
 
 /// When what could not be noted is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -53,8 +54,8 @@ pub(super) async fn keep_notes(inner: Arc<Inner>, mut asked: mpsc::UnboundedRece
     let mut rested_at = SystemClock.now();
     loop {
         let mut batch: Vec<Asked> = Vec::new();
-        let (stale, next) = match SystemClock.now() {
-            now if now < rested_at => (Vec::new(), Some(rested_at.saturating_sub(AFTER))),
+        let (stale, more) = match SystemClock.now() {
+            now if now < rested_at => (Vec::new(), true),
             now => inner.book.stale(now.saturating_sub(AFTER)),
         };
         if !stale.is_empty() {
@@ -62,11 +63,13 @@ pub(super) async fn keep_notes(inner: Arc<Inner>, mut asked: mpsc::UnboundedRece
         }
         if stale.is_empty() {
             let due = async {
-                match next {
-                    Some(at) => SystemClock.sleep_until(at + AFTER).await,
+                if more {
+                    SystemClock.sleep_until(SystemClock.now() + AFTER).await;
+                } else if !failed.is_empty() {
                     // Again, until it is done: others are shown what is not so any more.
-                    None if !failed.is_empty() => tokio::time::sleep(AGAIN).await,
-                    None => inner.book.granted.notified().await,
+                    tokio::time::sleep(AGAIN).await;
+                } else {
+                    inner.book.granted.notified().await;
                 }
             };
             tokio::select! {

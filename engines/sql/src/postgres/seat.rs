@@ -71,8 +71,7 @@ impl Statements {
         let prepare = async |sql: String| line.client().prepare(&sql).await.map_err(failed);
         let number =
             format!("pg_catalog.nextval({}::pg_catalog.regclass)", literal(&format!("{schema}.number")));
-        // The token is drawn once the lock is held, not before: CASE looks at its condition first, and a subquery that is
-        // kept apart by OFFSET has its row before anything is made of it.
+        // The token is drawn once the lock is held, not before: CASE looks at its condition first.
         let attempt = |kind: Kind| {
             prepare(format!(
                 "SELECT CASE WHEN pg_catalog.pg_try_advisory_lock{}($1) THEN {number} END",
@@ -92,7 +91,7 @@ impl Statements {
         let leave_each = |kind: Kind| each(&format!("pg_catalog.pg_advisory_unlock{}(key)", kind.suffix()));
         let wait = |kind: Kind| {
             prepare(format!(
-                "SELECT {number} FROM (SELECT pg_catalog.pg_advisory_lock{}($1) OFFSET 0) AS held",
+                "SELECT CASE WHEN pg_catalog.pg_advisory_lock{}($1) IS NOT NULL THEN {number} END",
                 kind.suffix()
             ))
         };

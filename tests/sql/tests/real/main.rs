@@ -13,6 +13,7 @@ mod mariadb_trouble;
 mod mariadb_wake;
 mod multiplexer;
 mod names;
+mod plans;
 mod promoted;
 mod rights;
 mod schema;
