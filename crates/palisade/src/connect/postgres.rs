@@ -25,7 +25,7 @@ pub(super) async fn open(
     match mode {
         Mode::Rows => Ok(Arc::new(SqlEngine::postgres(config).await?)),
         Mode::Shedlock(table) => Ok(Arc::new(ShedlockEngine::postgres(config, &table).await?)),
-        Mode::Advisory => Ok(Arc::new(AdvisoryEngine::postgres(config).await?)),
+        Mode::Advisory => Ok(Arc::new(Box::pin(AdvisoryEngine::postgres(config)).await?)),
     }
 }
 
