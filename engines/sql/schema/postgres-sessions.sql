@@ -52,6 +52,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_tem
 BEGIN
     -- Nothing rests on it.
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- By its index: see `set_up`.
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true);
     IF cardinality(p_gone) > 0 THEN
         DELETE FROM session WHERE id = ANY (p_gone);
     END IF;

@@ -148,13 +148,14 @@ BEGIN
 END
 $$;
 
--- Whether this session was set up by `set_up_session` for this very schema.
+-- Whether this session was set up by `set_up_session` for this very schema, and nobody has changed since what our decisions
+-- must not depend on.
 CREATE FUNCTION {schema}.is_set_up() RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(current_setting('palisade.set_up_for', true), '') = 'number'::regclass::oid::text
+    SELECT coalesce(current_setting('palisade.set_up_for', true), '') = 'number'::regclass::oid::text AND NOT unsafe()
 $$;
 
--- Sets a transaction up for `take` and `give`. What a function itself sets, it sets for each call, which takes a good part
+-- Sets a transaction up for functions that look for claims. What a function itself sets, it sets for each call, which takes a good part
 -- of the time that those take.
 CREATE FUNCTION {schema}.set_up() RETURNS void
 LANGUAGE plpgsql AS $$
@@ -737,7 +738,9 @@ DECLARE
     own record;
     said answer;
 BEGIN
-    PERFORM guard();
+    IF NOT is_set_up() THEN
+        PERFORM set_up();
+    END IF;
     PERFORM pg_advisory_xact_lock(own_key);
     SELECT seq, client, micros(ttl) AS ttl INTO own FROM living
         WHERE key = own_key AND id = p_id AND ends > clock_timestamp();
@@ -767,8 +770,8 @@ DECLARE
     said answer;
     one record;
 BEGIN
-    IF unsafe() THEN
-        PERFORM guard();
+    IF NOT is_set_up() THEN
+        PERFORM set_up();
     END IF;
     IF array_position(p_lease, NULL::int) IS NULL THEN
         -- Those that nobody renews any more.
@@ -817,8 +820,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_tem
 DECLARE
     one record;
 BEGIN
-    IF unsafe() THEN
-        PERFORM guard();
+    IF NOT is_set_up() THEN
+        PERFORM set_up();
     END IF;
     -- In one order: two of these may be under way.
     PERFORM FROM lease WHERE client = p_client AND number = ANY (p_number) ORDER BY number FOR UPDATE;
@@ -850,7 +853,9 @@ DECLARE
     own record;
     own_key bigint := key_of(p_namespace, p_resource);
 BEGIN
-    PERFORM guard();
+    IF NOT is_set_up() THEN
+        PERFORM set_up();
+    END IF;
     PERFORM pg_advisory_xact_lock(own_key);
     SELECT seq, mode, slots, held INTO own
         FROM claim LEFT JOIN lease ON lease.client = claim.client AND lease.number = claim.lease

@@ -209,6 +209,8 @@ impl Inner {
 
     async fn make(self: &Arc<Self>, arrived: Option<(Line, Facts)>) -> Result<(Session, Facts)> {
         let named = self.hearing == Hearing::Told { pooled: false };
+        // A name may lead elsewhere by now: to a pooler that forgets who listens.
+        let anew = arrived.is_none();
         let (line, facts) = match arrived {
             Some(arrived) => arrived,
             None => {
@@ -220,7 +222,7 @@ impl Inner {
         let ear = match (&self.hearing, &self.config.server) {
             #[cfg(feature = "postgres")]
             (Hearing::Told { .. }, Server::Postgres(config)) => {
-                Some(self.hear(config, &line, matches!(config.listen, Listen::At(_))).await?)
+                Some(self.hear(config, &line, anew || matches!(config.listen, Listen::At(_))).await?)
             }
             _ => None,
         };

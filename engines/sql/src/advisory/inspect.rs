@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Noted {
 impl Inner {
     /// Who holds what `claim` asks for.
     pub(super) async fn holders(&self, claim: &Claim, key: i64) -> Result<Vec<ClaimView>> {
-        let seen = self.look(Some(key)).await?;
+        let seen = self.look(Some(key), |seen| seen.granted).await?;
         seen.iter()
             .filter(|(seen, _)| seen.granted)
             .map(|(seen, noted)| view(seen, noted.as_ref(), claim.family))
@@ -87,27 +87,40 @@ impl Inner {
         Ok(InLine { sent, sessions })
     }
 
-    /// Who holds and waits, with what is noted of them; for one key, or for all of this namespace.
-    async fn look(&self, key: Option<i64>) -> Result<Vec<(Seen, Option<Noted>)>> {
+    /// Who holds and waits, with what is noted of them; for one key, or for all of this namespace. Waits for the notes of those
+    /// that are `wanted`, and were there at the first look: who takes turns with others is never noted, and the next one is
+    /// there by then.
+    async fn look(
+        &self,
+        key: Option<i64>,
+        wanted: impl Fn(&Seen) -> bool,
+    ) -> Result<Vec<(Seen, Option<Noted>)>> {
         if key.is_none() && !self.terms.lists_locks() {
             self.note_all().await?;
         }
         let until = SystemClock.now() + NOTED_WITHIN;
         let mut pause = Duration::from_millis(1);
+        let mut awaited: Option<HashSet<(i64, i64, bool)>> = None;
         loop {
             let line = self.desk.inner.link.line().await?;
             let mut all = Vec::new();
-            let mut whole = true;
+            let mut unnoted = HashSet::new();
             for seen in line.sessions(&self.terms.namespace, key, &self.seat_mark, &self.locks).await? {
                 let noted = seen.noted.as_ref().map(|(_, noted)| serde_json::from_str::<Noted>(noted));
                 let noted = noted.transpose().map_err(|error| unexpected().because(error))?;
-                let ours = seen.seat.starts_with(&self.seat_mark);
-                whole &= !ours || noted.as_ref().is_some_and(|noted| !seen.granted || noted.token.is_some());
+                let whole = noted.as_ref().is_some_and(|noted| !seen.granted || noted.token.is_some());
+                if seen.seat.starts_with(&self.seat_mark) && !whole && wanted(&seen) {
+                    unnoted.insert((seen.pid, seen.key, seen.granted));
+                }
                 all.push((seen, noted));
             }
-            if whole || SystemClock.now() >= until {
+            if let Some(awaited) = &awaited {
+                unnoted.retain(|one| awaited.contains(one));
+            }
+            if unnoted.is_empty() || SystemClock.now() >= until {
                 return Ok(all);
             }
+            awaited = Some(unnoted);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(10));
         }
@@ -125,7 +138,7 @@ impl Inner {
         };
         let key = exact.map(|name| self.terms.key_of(name));
         let mut resources: BTreeMap<Name, ResourceView> = BTreeMap::new();
-        for (seen, noted) in self.look(key).await? {
+        for (seen, noted) in self.look(key, |_| true).await? {
             let name = match (&seen.noted, exact) {
                 (Some((name, _)), _) => Name::from_stored(name).map_err(|_| unexpected())?,
                 // Held by another program, or not noted yet: whose it is, is known by its number alone.

@@ -23,6 +23,15 @@ async fn tokens_of_a_promoted_replica_are_greater_than_all_that_were_lost() -> R
     server.psql("SELECT pg_promote()").await?;
     until("it decides", || async { Ok(server.psql("SELECT pg_is_in_recovery()").await?.trim() == "f") })
         .await?;
+    // Before anybody else draws one, in a session that is set up as each of ours is: there nobody looks at the timeline again.
+    let asked = "SET search_path = pg_catalog, palisade; SELECT palisade.set_up_session(); \
+                 SELECT 'it is ' || is_set_up() || ' ' || current_setting('lock_timeout'); \
+                 SELECT palisade.take('', 'me', '{}', 'first', gen_random_uuid(), 1::smallint, 0::smallint, 0::smallint, 0, \
+                 15000000, 0, NULL)";
+    let said = server.psql(asked).await?;
+    ensure!(said.contains("it is true 1s"), "it was not set up: {said}");
+    let first = said.lines().find_map(|line| line.strip_prefix("g|")?.split('|').nth(1)?.parse::<u64>().ok());
+    ensure!(first.is_some_and(|token| token >> 52 == 2), "a token of an earlier timeline: {said}");
     let two = client(&server.url()).await?;
     ensure!(two.engine().source() == source, "the source is another one");
     let after = two.mutex("orders")?.acquire().await?;
