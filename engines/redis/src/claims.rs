@@ -21,6 +21,8 @@ struct Known {
     /// Whether the claim may be on its way more than once. Once is no reason for doubt: a withdrawal that
     /// overtakes it finds nothing, and sees to it that it does not come in.
     doubtful: bool,
+    /// Whether it was asked for more than once: then it may be in line already.
+    again: bool,
     /// The token that bare commands wrote, or may have, as long as it is not known to be the claim's.
     bare: Option<Token>,
     stand: Stand,
@@ -65,6 +67,7 @@ impl Claims {
                 let known = known.into_mut();
                 // The copy that was sent before is yet to be answered, or never will be.
                 known.doubtful |= known.stand == Stand::Asked;
+                known.again = true;
                 false
             }
             Entry::Vacant(vacant) => {
@@ -73,6 +76,7 @@ impl Claims {
                     refreshed: now,
                     answered: false,
                     doubtful: false,
+                    again: false,
                     bare: None,
                     stand: Stand::Asked,
                     turn: None,
@@ -81,6 +85,11 @@ impl Claims {
                 true
             }
         }
+    }
+
+    /// Whether a claim was asked for more than once.
+    pub(crate) fn was_asked_before(&self, claim: ClaimId) -> bool {
+        self.0.lock().get(&claim).is_none_or(|known| known.again)
     }
 
     /// Forgets a claim that never reached the server.

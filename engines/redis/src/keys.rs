@@ -13,10 +13,11 @@ use crate::slot::{hash_tag, slot, tag_of_slot};
 /// |---|---|
 /// | the lock key | the lock itself, where other clients look for it, with the record of whoever holds it alone |
 /// | `palisade:{TAG}:KEY:s`, `w`, `e` | records of those who share or wait, the queue, and when each claim expires |
+/// | `palisade:{TAG}:KEY:q` | who came to the queue last, by a shortcut |
 /// | `palisade:{TAG}:KEY:eg`, `x` | claims that must not come in any more, and why an operator ended them |
 /// | `palisade:redisson:{TAG}:KEY:r` | the record of whoever holds a lock alone that is kept as Redisson does |
 /// | `palisade:t` | the last token; on a Cluster `palisade:{SLOT}:t`, one of each hash slot |
-/// | `palisade:m` | there is an `e` or `eg` of some resource, or was lately; on a Cluster `palisade:{SLOT}:m` |
+/// | `palisade:m` | there is an `e`, `q` or `eg` of some resource, or was lately; on a Cluster `palisade:{SLOT}:m` |
 /// | `palisade:{TAG}:NAME:v` | a register |
 /// | `palisade:born` | the name of the tokens' source, and the run in which the data began |
 ///
@@ -116,7 +117,7 @@ impl Layout {
 
     /// A pattern for all side keys that say that a resource is claimed.
     pub(crate) fn side_pattern(&self) -> String {
-        format!("{}*:[rs]", self.side)
+        format!("{}*:[qrs]", self.side)
     }
 
     /// A pattern for all lock keys, whoever's.
@@ -222,7 +223,7 @@ mod tests {
 
     fn keys(layout: &Layout, name: &str) -> Vec<String> {
         let [lock, expiry, token] = layout.keys(&Name::new(name).unwrap());
-        let others = ["s", "w", "eg", "x"].map(|kind| format!("{}{kind}", &expiry[..expiry.len() - 1]));
+        let others = ["s", "w", "q", "eg", "x"].map(|kind| format!("{}{kind}", &expiry[..expiry.len() - 1]));
         [vec![lock, expiry], others.to_vec(), vec![token]].concat()
     }
 

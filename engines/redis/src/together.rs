@@ -30,7 +30,7 @@ impl Inner {
         }
         let bare = self.claims.bare(claim.id).is_some();
         if alone.is_some() || bare || claim.mode != Mode::Exclusive || !self.may_gather() {
-            let said = self.ask(claim, flag(claim)).await;
+            let said = self.ask(claim, self.flag(claim)).await;
             if bare && matches!(said, Ok(Said::Gone(_))) {
                 Box::pin(self.give_back(claim)).await?;
             }
@@ -62,6 +62,13 @@ impl Inner {
         Ok(one)
     }
 
+    fn flag(&self, claim: &Claim) -> char {
+        match claim.will_wait {
+            true if self.claims.was_asked_before(claim.id) => 'r',
+            _ => flag(claim),
+        }
+    }
+
     /// On a Cluster, each key has its own server.
     fn may_gather(&self) -> bool {
         self.config.dialect == Dialect::Plain && !matches!(self.config.servers, Servers::Cluster(_))
@@ -91,7 +98,7 @@ impl Inner {
     async fn ask_together(&self, gathered: Vec<Gathered<Arc<Claim>, Result<Said>>>) {
         let _under_way = self.claiming.depart();
         if let [one] = &gathered[..] {
-            let answer = self.ask(&one.question, flag(&one.question)).await;
+            let answer = self.ask(&one.question, self.flag(&one.question)).await;
             return tell_all(gathered, [answer]);
         }
         let claims: Vec<Arc<Claim>> = gathered.iter().map(|one| Arc::clone(&one.question)).collect();

@@ -1,5 +1,5 @@
--- ARGV of each claim: id and a blank; w(ait), n(o wait) or a(sk only), the mode, and a floor for the token or
--- a '+' if the clock must be asked; TTL; record from the slot on
+-- ARGV of each claim: id and a blank; w(ait), r (the same for one that was asked for before), n(o wait) or a(sk
+-- only), the mode, and a floor for the token or a '+' if the clock must be asked; TTL; record from the slot on
 local id, flag, ttl, asked, mode, of, floor
 
 local function granted(token, slot, ms)
@@ -89,6 +89,7 @@ local function claim(at)
   use(at, #ARGV / 4)
   local arg = at * 4 - 4
   id, flag, mode = string.sub(ARGV[arg + 1], 1, -2), string.sub(ARGV[arg + 2], 1, 1), string.sub(ARGV[arg + 2], 2, 2)
+  if flag == 'r' then flag = 'w' end
   ttl, asked = tonumber(ARGV[arg + 3]), parse('0' .. ARGV[arg + 4])
   of, floor = asked.of, asked.floor
   local why = buried(id)

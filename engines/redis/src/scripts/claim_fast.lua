@@ -7,7 +7,7 @@ if #ARGV == 4 and (rule == 'wx' or rule == 'nx' or string.find(rule, '^[wn]x')) 
   -- Somebody waits somewhere, or must not come in any more: perhaps here.
   if there > 0 then
     local E = KEYS[2] or 'palisade:{' .. KEYS[1] .. '}:e'
-    there = call('EXISTS', KEYS[1], E, E .. 'g')
+    there = call('EXISTS', KEYS[1], E, E .. 'g', string.sub(E, 1, -2) .. 'q')
   end
   if there == 0 then
     local T = KEYS[3] or 'palisade:t'

@@ -15,7 +15,7 @@ if string.sub(ARGV[1], 1, 1) == '*' then
   local all_free = call('EXISTS', unpack(keys)) == 0
   local function is_free(at)
     local E = stride == 3 and KEYS[at * 3 - 1] or 'palisade:{' .. keys[at] .. '}:e'
-    return call('EXISTS', keys[at], E, E .. 'g') == 0
+    return call('EXISTS', keys[at], E, E .. 'g', string.sub(E, 1, -2) .. 'q') == 0
   end
   local last = call('INCRBY', T, count)
   local token, had, as_hinted = last - count, 0, how == '#' or how == '='

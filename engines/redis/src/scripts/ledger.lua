@@ -3,10 +3,11 @@
 -- K  the lock itself, with the record of whoever holds it alone
 -- S  records of the others by claim id; 's<slot>' the id in a slot; 'of' slots in force; 'n' arrivals so far
 -- W  who waits, by arrival     E  who waits or shares, by expiry
+-- Q  who came to the line after all of those, by a shortcut: id, expiry and record of each in one text
 -- G  claims that must not come in any more; X  why an operator ended them
 -- T  the last token of this hash slot
--- M  there is an E or a G of some resource of this hash slot, or was lately
-local now, micros, M
+-- M  there is an E, a G or a Q of some resource of this hash slot, or was lately
+local now, micros, M, Q, busy, line_up
 
 -- Turns to one of `count` claims. Where the others follow from the lock key, that is all that is sent.
 local function use(at, count)
@@ -18,8 +19,10 @@ local function use(at, count)
   end
   -- The others differ from E in their last letter, and so share its slot.
   local side = string.sub(E, 1, -2)
-  S, W, X, G = side .. 's', side .. 'w', side .. 'x', E .. 'g'
+  S, W, X, G, Q = side .. 's', side .. 'w', side .. 'x', E .. 'g', side .. 'q'
   M = string.sub(T, 1, -2) .. 'm'
+  if busy == nil then busy = redis.call('EXISTS', M) == 1 end
+  if busy then line_up() end
 end
 
 do
@@ -143,6 +146,25 @@ local function buried(id)
   if not expires or tonumber(expires) <= now then return nil end
   local reason = redis.call('HGET', X, id)
   return reason and 'evicted ' .. reason or 'withdrawn'
+end
+
+-- Puts those who came by the shortcut in their place in line. One that came twice is there already.
+line_up = function()
+  local came = redis.call('LRANGE', Q, 0, -1)
+  if #came == 0 then return end
+  redis.call('DEL', Q)
+  local longest = 0
+  for _, entry in ipairs(came) do
+    local id, expires, stored = string.sub(entry, 1, 32), string.sub(entry, 33, 45), '0' .. string.sub(entry, 46)
+    local is_new = key_owner() ~= id and redis.call('HEXISTS', S, id) == 0
+    if is_new and tonumber(expires) > now and not buried(id) then
+      redis.call('ZADD', W, redis.call('HINCRBY', S, 'n', 1), id)
+      redis.call('ZADD', E, expires, id)
+      redis.call('HSET', S, id, stored)
+      longest = math.max(longest, tonumber(parse(stored).ttl))
+    end
+  end
+  if longest > 0 then keep(longest, true) end
 end
 
 -- Ends what has expired.

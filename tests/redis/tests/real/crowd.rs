@@ -72,8 +72,13 @@ async fn a_line_is_joined_by_the_shortcut_also_by_a_newcomer() -> Result<()> {
     let waits = async |client: &Client, line: usize| {
         let mutex = client.mutex("orders")?;
         let waiting = tokio::spawn(async move { mutex.acquire().await });
-        let in_line =
-            async || Ok(server.ask(&["ZCARD", "palisade:{orders}:w"]).await?.text() == line.to_string());
+        let in_line = async || {
+            let mut count = 0;
+            for how_many in [["ZCARD", "palisade:{orders}:w"], ["LLEN", "palisade:{orders}:q"]] {
+                count += server.ask(&how_many).await?.text().parse::<usize>()?;
+            }
+            Ok(count == line)
+        };
         until("it is in line", in_line).await?;
         anyhow::Ok(waiting)
     };

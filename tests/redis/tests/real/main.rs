@@ -7,6 +7,7 @@ mod crowd;
 mod failover;
 mod fenced_script;
 mod foreign;
+mod line;
 mod loss;
 mod tls;
 mod trouble;

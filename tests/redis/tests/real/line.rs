@@ -1,0 +1,169 @@
+//! Who joins a line by the shortcut stands apart from those who came before, until somebody has to look at all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use palisade_core::{
+    Claim, ClaimId, Claimed, Engine, Mode, Name, Owner, Page, Selector, Token, Ttl, Waited, Withdrawn,
+};
+use palisade_redis::{RedisConfig, RedisEngine};
+use palisade_redis_trials::{server, soon, until, url};
+use palisade_testkit::servers::RedisServer;
+
+/// Clients that want one lock: the first holds it, the others stand in line behind it in this order.
+struct Line {
+    server: RedisServer,
+    members: Vec<(RedisEngine, Arc<Claim>)>,
+}
+
+impl Line {
+    async fn of(size: usize) -> Result<Self> {
+        let mut line = Self { server: server().await?, members: Vec::new() };
+        for _ in 0..size {
+            line.join().await?;
+        }
+        Ok(line)
+    }
+
+    /// One more comes.
+    async fn join(&mut self) -> Result<()> {
+        let engine = RedisEngine::open(RedisConfig::parse(&url(&self.server))?).await?;
+        let (ttl, owner) = (Ttl::new(Duration::from_secs(30))?, Arc::new(Owner::this_process()));
+        let claim = Arc::new(Claim::new(Name::new("orders")?, Mode::Exclusive, ttl, owner));
+        match (engine.claim(&claim).await?, self.members.len()) {
+            (Claimed::Granted(_), 0) => {}
+            (Claimed::Queued(place), at) if place.ahead as usize + 1 == at => {}
+            (other, at) => bail!("number {at} of the line is {other:?}"),
+        }
+        self.members.push((engine, claim));
+        Ok(())
+    }
+
+    async fn count(&self, command: &str, key: &str) -> Result<usize> {
+        Ok(self.server.ask(&[command, key]).await?.text().parse()?)
+    }
+
+    /// How many came by the shortcut, and were not put in their place yet.
+    async fn apart(&self) -> Result<usize> {
+        self.count("LLEN", "palisade:{orders}:q").await
+    }
+
+    /// How many the server could tell something.
+    async fn connected(&self) -> Result<usize> {
+        let list = self.server.ask(&["CLIENT", "LIST"]).await?;
+        Ok(list.text().lines().filter(|client| client.contains(" sub=1 ")).count())
+    }
+
+    /// Waits for the turn of the first, after which it gives back what it got.
+    async fn serve_first(&mut self) -> Result<Token> {
+        let (engine, claim) = self.members.remove(0);
+        let Waited::Granted(grant) = soon("the next has its turn", engine.wait(&claim)).await?? else {
+            bail!("the next in line is gone")
+        };
+        let answer = engine.withdraw(&[claim]).await?;
+        ensure!(answer == [Withdrawn::Released], "it was held, but its withdrawal says {answer:?}");
+        Ok(grant.token)
+    }
+
+    /// Gives back what the first holds; then all others must have their turns, each with a greater token.
+    async fn serve_all(&mut self) -> Result<()> {
+        let mut last = None;
+        while !self.members.is_empty() {
+            let token = Some(self.serve_first().await?);
+            ensure!(token > last, "{token:?} came after {last:?}");
+            last = token;
+        }
+        for key in ["orders", "palisade:{orders}:q", "palisade:{orders}:w", "palisade:{orders}:e"] {
+            ensure!(self.count("EXISTS", key).await? == 0, "{key} was left");
+        }
+        Ok(())
+    }
+
+    /// Who waits, as anybody sees it.
+    async fn waiters(&self) -> Result<Vec<ClaimId>> {
+        let (engine, claim) = &self.members[0];
+        let seen = engine.inspect(&Selector::resource(claim.resource.clone()), &Page::default()).await?;
+        let waiters = seen.resources.iter().flat_map(|view| &view.waiters);
+        Ok(waiters.map(|waiter| waiter.claim).collect())
+    }
+
+    fn ids(&self) -> Vec<ClaimId> {
+        self.members.iter().map(|(_, claim)| claim.id).collect()
+    }
+}
+
+#[tokio::test]
+async fn all_are_served_in_the_order_in_which_they_came() -> Result<()> {
+    let mut line = Line::of(8).await?;
+    ensure!(line.apart().await? == 6, "only the first in line takes the long way");
+    line.serve_all().await
+}
+
+#[tokio::test]
+async fn whoever_looks_puts_all_in_their_place() -> Result<()> {
+    let mut line = Line::of(6).await?;
+    for _ in 0..2 {
+        line.serve_first().await?;
+    }
+    let ids = line.ids();
+    ensure!(line.apart().await? == 3, "those who came by the shortcut are let in one by one");
+    ensure!(line.waiters().await? == ids[1..], "the line is out of order");
+    ensure!(line.apart().await? == 0, "somebody still stands apart");
+    line.serve_all().await
+}
+
+/// Those who come after a look stand behind those whom it put in their place.
+#[tokio::test]
+async fn a_look_in_between_changes_nothing() -> Result<()> {
+    let mut line = Line::of(4).await?;
+    line.waiters().await?;
+    for _ in 0..2 {
+        line.join().await?;
+    }
+    ensure!(line.apart().await? == 2, "they did not come by the shortcut");
+    line.serve_all().await
+}
+
+#[tokio::test]
+async fn a_claim_that_is_asked_for_again_stands_in_line_once() -> Result<()> {
+    let mut line = Line::of(5).await?;
+    let (engine, claim) = &line.members[3];
+    let Claimed::Queued(place) = engine.claim(claim).await? else { bail!("it has left the line") };
+    ensure!(place.ahead == 2, "its place moved: {} wait ahead of it", place.ahead);
+    let ids = line.ids();
+    ensure!(line.waiters().await? == ids[1..], "the line is not what it was");
+    line.serve_all().await
+}
+
+/// As over a connection that broke: the first copy of a claim comes after the second one.
+#[tokio::test]
+async fn a_copy_that_comes_late_is_no_second_claim() -> Result<()> {
+    let mut line = Line::of(5).await?;
+    let copy = line.server.ask(&["LINDEX", "palisade:{orders}:q", "1"]).await?.text().to_owned();
+    line.server.ask(&["RPUSH", "palisade:{orders}:q", &copy]).await?;
+    let ids = line.ids();
+    ensure!(line.waiters().await? == ids[1..], "it is in line twice");
+    // And one of whoever holds.
+    let own = format!("{}{}", ids[0], &copy[32..]);
+    line.server.ask(&["RPUSH", "palisade:{orders}:q", &own]).await?;
+    ensure!(line.waiters().await? == ids[1..], "the holder is in line");
+    line.serve_all().await
+}
+
+#[tokio::test]
+async fn whoever_leaves_or_dies_stalls_nobody() -> Result<()> {
+    let mut line = Line::of(8).await?;
+    // Dies, and its connection with it.
+    drop(line.members.remove(5));
+    let (engine, claim) = line.members.remove(3);
+    let answer = engine.withdraw(&[claim]).await?;
+    ensure!(answer == [Withdrawn::LeftQueue], "it was in line, but its withdrawal says {answer:?}");
+    drop(line.members.remove(1));
+    // What is told to somebody who ends at that moment is told in vain, and stands until its TTL.
+    until("the server has noticed", async || Ok(line.connected().await? == line.members.len() + 1)).await?;
+    while !line.members.is_empty() {
+        line.serve_first().await?;
+    }
+    Ok(())
+}
