@@ -19,8 +19,6 @@ use crate::error::{Failure, error, too_few};
 
 /// How long a connection to one node may take to be made.
 const OPENING: Duration = Duration::from_secs(5);
-/// How long the rest may take once a majority is connected, before it is left to the background.
-const REST: Duration = Duration::from_millis(50);
 /// How long to pause before a node is tried again; twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -63,7 +61,8 @@ impl Core {
         loop {
             let next = opening.next();
             let opened = if reached >= self.majority {
-                tokio::time::timeout(REST, next).await.ok().flatten()
+                // As long as a node may take for anything else; then it is left to the background.
+                tokio::time::timeout(self.node_timeout, next).await.ok().flatten()
             } else {
                 next.await
             };

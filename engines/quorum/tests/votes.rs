@@ -106,6 +106,18 @@ async fn who_is_turned_away_is_told_the_token_that_was_handed_out() {
     }
 }
 
+/// Else the first claims of a new client would be judged by a bare majority, whose votes may differ.
+#[tokio::test(start_paused = true)]
+async fn a_node_has_as_long_to_connect_as_to_answer() {
+    let servers = servers(3);
+    servers[2].delay.store(200_000, Ordering::Relaxed);
+    let mut config = config(&servers);
+    config.node_timeout = Duration::from_millis(500);
+    let engine = open_as(config).await;
+    take(&engine, &long("a")).await;
+    assert_eq!(servers[2].requests.load(Ordering::Relaxed), 1, "it was not connected yet");
+}
+
 async fn works(engine: &QuorumEngine, rival: &QuorumEngine) {
     let mut last: Option<Token> = None;
     for _ in 0..5 {

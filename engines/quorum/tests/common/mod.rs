@@ -129,6 +129,7 @@ impl Server {
                         return Err(Error::new(ErrorKind::Unavailable, "connection refused"));
                     }
                     let connection: Arc<dyn Engine> = Arc::new(Connection::to(&server, false));
+                    tokio::time::sleep(Duration::from_micros(server.delay.load(Ordering::Relaxed))).await;
                     Ok(connection)
                 }
                 .boxed()
