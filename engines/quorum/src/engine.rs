@@ -46,15 +46,21 @@ fn no_registers(register: &Name) -> Error {
 
 impl QuorumEngine {
     fn check(&self, claim: &Claim) -> Result<()> {
-        let longest = self.core.longest_ttl;
+        let (longest, ttl) = (self.core.longest_ttl, claim.ttl.as_duration());
+        let margin = self.core.profile.drift.margin(ttl);
         let refusal = match claim.mode {
             Mode::Shared => Some((ErrorKind::Unsupported, "a quorum grants no shared claims".to_owned())),
             Mode::Slot { .. } => Some((ErrorKind::Unsupported, "a quorum grants no slots".to_owned())),
-            Mode::Exclusive if claim.ttl.as_duration() > longest => Some((
+            Mode::Exclusive if margin > ttl / 2 => Some((
                 ErrorKind::Invalid,
                 format!(
-                    "the TTL is {:?}, and longest-ttl says that none is above {longest:?}: a node that forgot its grants votes again after that; raise it on every client, or use a shorter TTL",
-                    claim.ttl.as_duration()
+                    "drift and drift-factor take {margin:?} of a TTL of {ttl:?}, which leaves too little to renew it in; use a longer TTL, or a drift far below it"
+                ),
+            )),
+            Mode::Exclusive if ttl > longest => Some((
+                ErrorKind::Invalid,
+                format!(
+                    "the TTL is {ttl:?}, and longest-ttl says that none is above {longest:?}: a node that forgot its grants votes again after that; raise it on every client, or use a shorter TTL"
                 ),
             )),
             Mode::Exclusive => None,

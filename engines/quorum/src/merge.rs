@@ -12,8 +12,10 @@ use crate::token::{Choice, choose};
 #[derive(Debug)]
 struct Shown {
     view: ClaimView,
-    tokens: Vec<Token>,
+    /// When it ends at each node that lets it hold.
     ends: Vec<Option<Duration>>,
+    /// Its votes: none if it is another client's lock.
+    tokens: Vec<Token>,
     in_line: bool,
 }
 
@@ -47,15 +49,14 @@ fn resource(name: Name, views: Vec<ResourceView>, majority: usize) -> ResourceVi
         views.into_iter().map(|view| (view.holders, view.waiters)).unzip();
     let (mut order, mut shown) = (Vec::new(), BTreeMap::new());
     for view in holders.into_iter().flatten() {
-        show(view, &mut order, &mut shown);
+        show(view, true, &mut order, &mut shown);
     }
-    for mut view in waiters.into_iter().flatten() {
-        view.token = None;
-        show(view, &mut order, &mut shown);
+    for view in waiters.into_iter().flatten() {
+        show(view, false, &mut order, &mut shown);
     }
     for id in order {
         let Some(claim) = shown.remove(&id) else { continue };
-        if claim.tokens.len() >= majority {
+        if claim.ends.len() >= majority {
             merged.holders.push(claim.holder(majority));
         } else if claim.in_line {
             merged.waiters.push(ClaimView { token: None, slot: None, ..claim.view });
@@ -64,19 +65,27 @@ fn resource(name: Name, views: Vec<ResourceView>, majority: usize) -> ResourceVi
     merged
 }
 
-fn show(mut view: ClaimView, order: &mut Vec<ClaimId>, shown: &mut BTreeMap<ClaimId, Shown>) {
+fn show(mut view: ClaimView, holds: bool, order: &mut Vec<ClaimId>, shown: &mut BTreeMap<ClaimId, Shown>) {
     view.claim = attempt::base_of(view.claim);
     let (token, end) = (view.token, view.expires_in);
     let claim = shown.entry(view.claim).or_insert_with(|| {
         order.push(view.claim);
-        Shown { view, tokens: Vec::new(), ends: Vec::new(), in_line: false }
+        Shown { view, ends: Vec::new(), tokens: Vec::new(), in_line: false }
     });
-    claim.tokens.extend(token);
-    claim.ends.extend(token.map(|_| end));
-    claim.in_line |= token.is_none();
+    if holds {
+        claim.ends.push(end);
+        claim.tokens.extend(token);
+    } else {
+        claim.in_line = true;
+    }
 }
 
 impl Shown {
+    fn is_clear(&self, majority: usize) -> bool {
+        let agreed = || matches!(choose(&self.tokens, majority), Some(Choice::Agreed(_)));
+        self.ends.len() >= majority && (self.tokens.is_empty() || agreed())
+    }
+
     /// As a holder: the token in the middle, the end that a majority honours.
     ///
     /// That is the token handed out, if all nodes answer (see `token`). If one does not, it is the best guess: votes
@@ -94,15 +103,15 @@ impl Shown {
 /// order at each node, and the answer of one more node may tell which of them was handed out.
 pub(crate) fn is_clear(answers: &[Busy], majority: usize) -> bool {
     let (_, shown) = holders(answers);
-    shown.values().any(|claim| matches!(choose(&claim.tokens, majority), Some(Choice::Agreed(_))))
+    shown.values().any(|claim| claim.is_clear(majority))
 }
 
 /// Why a claim was turned away: whoever holds a majority, or all that hold a vote.
 pub(crate) fn busy(answers: &[Busy], majority: usize) -> Busy {
     let (order, mut shown) = holders(answers);
-    let winner = shown.values().any(|claim| claim.tokens.len() >= majority);
+    let winner = shown.values().any(|claim| claim.ends.len() >= majority);
     let holders = order.into_iter().filter_map(|id| shown.remove(&id));
-    let holders = holders.filter(|claim| !winner || claim.tokens.len() >= majority);
+    let holders = holders.filter(|claim| !winner || claim.ends.len() >= majority);
     let look_again_in = answers.iter().filter_map(|answer| answer.look_again_in).min();
     Busy { holders: holders.map(|claim| claim.holder(majority)).collect(), look_again_in }
 }
@@ -111,7 +120,7 @@ pub(crate) fn busy(answers: &[Busy], majority: usize) -> Busy {
 fn holders(answers: &[Busy]) -> (Vec<ClaimId>, BTreeMap<ClaimId, Shown>) {
     let (mut order, mut shown) = (Vec::new(), BTreeMap::new());
     for view in answers.iter().flat_map(|answer| answer.holders.iter().cloned()) {
-        show(view, &mut order, &mut shown);
+        show(view, true, &mut order, &mut shown);
     }
     (order, shown)
 }
@@ -154,6 +163,24 @@ mod tests {
     fn refusing(votes: &[u64], claim: ClaimId) -> Vec<Busy> {
         let holders = |vote: &u64| voting(*vote, claim).resources.remove(0).holders;
         votes.iter().map(|vote| Busy { holders: holders(vote), look_again_in: None }).collect()
+    }
+
+    /// Such a lock has no token of ours.
+    #[test]
+    fn another_clients_lock_is_held_where_a_majority_shows_it() {
+        let foreign = |mut shown: Inspection| {
+            shown.resources[0].holders.iter_mut().for_each(|view| view.token = None);
+            shown
+        };
+        let one = ClaimId::random();
+        let answers = || vec![foreign(voting(1, one)), foreign(voting(1, one))];
+        let merged = merge(answers(), &Page::default(), 2);
+        assert_eq!((merged.resources[0].holders.len(), merged.resources[0].waiters.len()), (1, 0));
+        let refusals: Vec<Busy> = answers()
+            .into_iter()
+            .map(|mut shown| Busy { holders: shown.resources.remove(0).holders, look_again_in: None })
+            .collect();
+        assert!(is_clear(&refusals, 2) && busy(&refusals, 2).holders.len() == 1);
     }
 
     #[test]

@@ -70,7 +70,10 @@ impl Core {
                 None => break,
                 Some((_, Ok(Ok(())))) => reached += 1,
                 // What the node cannot do now it cannot do later either.
-                Some((_, Ok(Err(error)))) if error.kind() == ErrorKind::Unsupported => return Err(error),
+                Some((node, Ok(Err(refused)))) if refused.kind() == ErrorKind::Unsupported => {
+                    let message = format!("the node {}: {}", self.voters[node].node.name, refused.message());
+                    return Err(error(ErrorKind::Unsupported, message));
+                }
                 Some((node, Ok(Err(error)))) => self.voters[node].not_connected(Failure::of(&error)),
                 Some((node, Err(_))) => {
                     let message = format!("no connection within {OPENING:?}");
@@ -85,6 +88,11 @@ impl Core {
                 .iter()
                 .filter_map(|voter| voter.engine().err().map(|failure| (voter.node.name.clone(), failure)));
             return Err(too_few(reached, self.nodes(), &troubles.collect::<Vec<_>>()).unaffecting().error());
+        }
+        for voter in &self.voters {
+            if let Err(failure) = voter.engine() {
+                tracing::warn!(node = voter.node.name, reason = failure.message, "going on without a node");
+            }
         }
         for node in 0..self.nodes() {
             let core = Arc::clone(self);

@@ -51,8 +51,18 @@ impl Core {
         }
         // In the order of the nodes, so that the line at the gate comes first.
         answers.sort_by_key(|(node, _)| *node);
-        let answers = answers.into_iter().map(|(_, answer)| answer).collect();
-        Ok(merge(answers, page, self.majority))
+        let now = self.clock.now();
+        let answers = answers.into_iter().map(|(node, mut answer)| {
+            // What it lets hold now has no vote, and comes in once it votes again.
+            if self.voters[node].forgetful(now, self.longest_ttl).is_some() {
+                for view in &mut answer.resources {
+                    let holders = std::mem::take(&mut view.holders);
+                    view.waiters.splice(..0, holders);
+                }
+            }
+            answer
+        });
+        Ok(merge(answers.collect(), page, self.majority))
     }
 
     async fn everything(&self, selector: &Selector) -> Result<Watched> {

@@ -277,6 +277,24 @@ async fn a_node_that_may_have_forgotten_does_not_vote() {
     once(&rival, "b").await;
 }
 
+/// What they let hold was shown as held, with a token that nobody had been handed.
+#[tokio::test(start_paused = true)]
+async fn nobody_holds_by_nodes_that_do_not_vote() {
+    let servers = servers(3);
+    for server in &servers[..2] {
+        server.forgot_before(Duration::from_secs(1));
+    }
+    let (engine, rival) = (open(&servers).await, open(&servers).await);
+    let waiting = long("a");
+    let asked = engine.claim(&waiting).await.unwrap();
+    assert!(matches!(asked, Claimed::Queued(_)), "{asked:?}");
+    let seen = rival.inspect(&Selector::resource(name("a")), &Page::default()).await.unwrap();
+    let shown: Vec<_> = seen.resources.iter().map(|view| (view.holders.len(), view.waiters.len())).collect();
+    assert_eq!(shown, [(0, 1)]);
+    let error = rival.claim(&Arc::new(claim("a", Duration::from_secs(25)).no_wait())).await.unwrap_err();
+    assert!(error.message().contains("forgotten") && error.message().contains("server 0"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_let_in_once_the_node_votes_again() {
     let servers = servers(3);
@@ -387,6 +405,11 @@ async fn what_cannot_be_promised_is_refused() {
     }
     let error = engine.claim(&Arc::new(claim("a", Duration::from_secs(31)))).await.unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.message().contains("longest-ttl"), "{error}");
+    let mut adrift = config(&servers);
+    adrift.drift = Duration::from_secs(14);
+    let asked = Arc::new(claim("a", Duration::from_secs(15)));
+    let error = open_as(adrift).await.claim(&asked).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.message().contains("drift"), "{error}");
     assert_eq!(engine.read(&name("r"), None).await.unwrap_err().kind(), ErrorKind::Unsupported);
     let held = long("a");
     take(&engine, &held).await;
@@ -471,6 +494,10 @@ async fn a_new_value_goes_along_to_where_the_claim_is_seeded() {
             servers[wiped].claims().await == 1
         })
         .await;
+    }
+    // Long enough ago for them to vote, and their holders to be shown.
+    for server in &servers {
+        server.forgot_before(Duration::from_secs(31));
     }
     let seen = engine.inspect(&Selector::resource(name("a")), &Page::default()).await.unwrap();
     assert_eq!(seen.resources[0].holders[0].value.as_deref(), Some(&b"new"[..]));

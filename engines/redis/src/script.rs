@@ -93,10 +93,7 @@ impl Scripts {
                         include_str!("scripts/claims_fast.lua")
                     )
                 } else {
-                    concat!(
-                        include_str!("scripts/claim_fast.lua"),
-                        include_str!("scripts/claims_fast.lua")
-                    )
+                    concat!(include_str!("scripts/claim_fast.lua"), include_str!("scripts/claims_fast.lua"))
                 },
                 include_str!("scripts/claim.lua"),
             ),

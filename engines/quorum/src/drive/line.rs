@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palisade_core::{BootInstant, Busy, Effect, ErrorKind, Place};
 
-use super::{Driver, Settling};
+use super::{Driver, Note, Settling};
 use crate::ballot::{Phase, Standing};
 use crate::core::Core;
 use crate::error::{Failure, listed, too_few};
@@ -36,8 +36,18 @@ impl Driver {
         self.notes.iter().any(|note| note.asking) && !is_clear(&self.refusals(), self.core.majority)
     }
 
+    /// What those said who turned the claim away, and whose votes count.
     fn refusals(&self) -> Vec<Busy> {
-        self.notes.iter().filter_map(|note| note.busy.clone()).collect()
+        self.voting().filter_map(|note| note.busy.clone()).collect()
+    }
+
+    /// The nodes whose votes count now.
+    fn voting(&self) -> impl Iterator<Item = &Note> {
+        let now = self.core.clock.now();
+        let notes = self.notes.iter().zip(&self.core.voters);
+        notes
+            .filter(move |(_, voter)| voter.forgetful(now, self.core.longest_ttl).is_none())
+            .map(|(note, _)| note)
     }
 
     /// Which nodes did not answer as they should, and what came instead.
@@ -57,7 +67,9 @@ impl Driver {
         if answered < self.core.majority {
             return Phase::Failed(self.too_few());
         }
-        if !answers.is_empty() {
+        // Where too few vote, nobody can hold.
+        let can_vote = self.voting().filter(|note| note.trouble.is_none()).count() >= self.core.majority;
+        if can_vote && !answers.is_empty() {
             return Phase::Busy(busy(&answers, self.core.majority));
         }
         Phase::Failed(self.why_no_majority())

@@ -16,7 +16,8 @@ if #ARGV == 2 and string.sub(ARGV[1], -1) == ' ' and owner == string.sub(ARGV[1]
       rest, client = string.match(entry, '^ %- %d+( x %d+ %d+ (%x+) %- .*)$', 46)
     end
   end
-  if rest then
+  -- One that came twice, and has had its turn, is for the long way.
+  if rest and expires and id .. '+' ~= owner then
     local time = call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     local token = time[1] .. string.sub('00000' .. time[2], -6)
@@ -40,5 +41,5 @@ if #ARGV == 2 and string.sub(ARGV[1], -1) == ' ' and owner == string.sub(ARGV[1]
     end
   end
   -- It keeps its place. A list that is empty for a moment loses its TTL.
-  if entry and call('LPUSH', Q, entry) == 1 then call('PEXPIREAT', Q, expires + 1000) end
+  if entry and call('LPUSH', Q, entry) == 1 and expires then call('PEXPIREAT', Q, expires + 1000) end
 end

@@ -7,7 +7,7 @@
 -- G  claims that must not come in any more; X  why an operator ended them
 -- T  the last token of this hash slot
 -- M  there is an E, a G or a Q of some resource of this hash slot, or was lately
-local now, micros, M, Q, busy, line_up
+local now, micros, M, Q, line_up
 
 -- Turns to one of `count` claims. Where the others follow from the lock key, that is all that is sent.
 local function use(at, count)
@@ -21,8 +21,7 @@ local function use(at, count)
   local side = string.sub(E, 1, -2)
   S, W, X, G, Q = side .. 's', side .. 'w', side .. 'x', E .. 'g', side .. 'q'
   M = string.sub(T, 1, -2) .. 'm'
-  if busy == nil then busy = redis.call('EXISTS', M) == 1 end
-  if busy then line_up() end
+  line_up()
 end
 
 do
@@ -148,16 +147,18 @@ local function buried(id)
   return reason and 'evicted ' .. reason or 'withdrawn'
 end
 
--- Puts those who came by the shortcut in their place in line. One that came twice is there already.
+-- Puts those who came by the shortcut in their place in line. One that came twice is there already. What somebody
+-- else put there is thrown away, or left: it must not fail the other claims of a call.
 line_up = function()
-  local came = redis.call('LRANGE', Q, 0, -1)
+  local came = redis.pcall('LRANGE', Q, 0, -1)
   if #came == 0 then return end
   redis.call('DEL', Q)
-  local longest = 0
+  local owner, longest = key_owner(), 0
   for _, entry in ipairs(came) do
-    local id, expires, stored = string.sub(entry, 1, 32), string.sub(entry, 33, 45), '0' .. string.sub(entry, 46)
-    local is_new = key_owner() ~= id and redis.call('HEXISTS', S, id) == 0
+    local id, expires, rest = string.match(entry, '^(' .. string.rep('%x', 32) .. ')(%d+)( %- %d+ x %d+ %d+ %S+ %S+ .*)$')
+    local is_new = id and owner ~= id and redis.call('HEXISTS', S, id) == 0
     if is_new and tonumber(expires) > now and not buried(id) then
+      local stored = '0' .. rest
       redis.call('ZADD', W, redis.call('HINCRBY', S, 'n', 1), id)
       redis.call('ZADD', E, expires, id)
       redis.call('HSET', S, id, stored)

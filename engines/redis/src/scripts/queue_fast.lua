@@ -19,7 +19,7 @@ if there and there > 1 and (rule == 'wx' or rule == 'wx+') then
   if ends and type(owner) == 'string' and string.sub(owner, 33) == '+' and string.sub(owner, 1, 32) ~= id then
     local time = call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    local ahead = waiting + call('RPUSH', Q, id .. string.format('%d', now + ttl) .. ARGV[4]) - 1
+    local ahead = waiting + call('RPUSH', Q, id .. string.format('%013d', now + ttl) .. ARGV[4]) - 1
     if call('PTTL', Q) < ttl + 1000 then
       local longer, M = 2 * ttl + 1000, string.sub(KEYS[3] or 'palisade:t', 1, -2) .. 'm'
       call('PEXPIRE', Q, longer)

@@ -1,15 +1,16 @@
 //! Who joins a line by the shortcut stands apart from those who came before, until somebody has to look at all of them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail, ensure};
 use palisade_core::{
-    Claim, ClaimId, Claimed, Engine, Mode, Name, Owner, Page, Selector, Token, Ttl, Waited, Withdrawn,
+    Claim, ClaimId, Claimed, Engine, Mode, Name, Owner, Page, Renewed, Selector, Token, Ttl, Waited,
+    Withdrawn,
 };
 use palisade_redis::{RedisConfig, RedisEngine};
 use palisade_redis_trials::{server, soon, until, url};
-use palisade_testkit::servers::RedisServer;
+use palisade_testkit::servers::{RedisOptions, RedisServer};
 
 /// Clients that want one lock: the first holds it, the others stand in line behind it in this order.
 struct Line {
@@ -19,7 +20,11 @@ struct Line {
 
 impl Line {
     async fn of(size: usize) -> Result<Self> {
-        let mut line = Self { server: server().await?, members: Vec::new() };
+        Self::at(server().await?, size).await
+    }
+
+    async fn at(server: RedisServer, size: usize) -> Result<Self> {
+        let mut line = Self { server, members: Vec::new() };
         for _ in 0..size {
             line.join().await?;
         }
@@ -148,6 +153,61 @@ async fn a_copy_that_comes_late_is_no_second_claim() -> Result<()> {
     let own = format!("{}{}", ids[0], &copy[32..]);
     line.server.ask(&["RPUSH", "palisade:{orders}:q", &own]).await?;
     ensure!(line.waiters().await? == ids[1..], "the holder is in line");
+    line.serve_all().await
+}
+
+/// As if the same claim were asked for over two engines.
+#[tokio::test]
+async fn who_stands_apart_twice_has_one_turn() -> Result<()> {
+    let mut line = Line::of(3).await?;
+    let copy = line.server.ask(&["LINDEX", "palisade:{orders}:q", "0"]).await?.text().to_owned();
+    line.server.ask(&["RPUSH", "palisade:{orders}:q", &copy]).await?;
+    line.serve_all().await
+}
+
+/// A clock that jumps, or a hand, can take the mark away that says that somebody waits.
+#[tokio::test]
+async fn who_stands_apart_is_found_without_the_mark() -> Result<()> {
+    let mut line = Line::of(5).await?;
+    line.server.ask(&["DEL", "palisade:m"]).await?;
+    let (engine, claim) = line.members.remove(2);
+    let answer = engine.withdraw(&[claim]).await?;
+    ensure!(answer == [Withdrawn::LeftQueue], "it was in line, but its withdrawal says {answer:?}");
+    let (engine, claim) = &line.members[3];
+    let answer = engine.renew(&[Arc::clone(claim)]).await?;
+    ensure!(matches!(answer[0], Renewed::Valid { .. }), "it waits, but its renewal says {answer:?}");
+    line.serve_all().await
+}
+
+/// A server without a clock of its own begins in 1970, where times are shorter.
+#[tokio::test]
+async fn a_line_stands_on_a_server_that_believes_in_1973() -> Result<()> {
+    let server = RedisServer::start(RedisOptions { clock: true, ..RedisOptions::default() }).await?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    server.shift_clock(100_000_000 - i64::try_from(now)?)?;
+    let mut line = Line::at(server, 6).await?;
+    ensure!(line.apart().await? == 4, "they did not come by the shortcut");
+    line.serve_first().await?;
+    let ids = line.ids();
+    ensure!(line.waiters().await? == ids[1..], "the line is not what it was");
+    line.serve_all().await
+}
+
+#[tokio::test]
+async fn what_somebody_else_wrote_fails_no_other_claim() -> Result<()> {
+    let mut line = Line::of(4).await?;
+    line.server.ask(&["LPUSH", "palisade:{orders}:q", "x"]).await?;
+    line.server.ask(&["SET", "palisade:{other}:q", "x"]).await?;
+    let (engine, claim) = &line.members[0];
+    let mut other = (**claim).clone();
+    (other.id, other.resource) = (ClaimId::random(), Name::new("other")?);
+    let both = [Arc::new(other), Arc::clone(claim)];
+    ensure!(matches!(engine.claim(&both[0]).await?, Claimed::Granted(_)), "it is free");
+    let answers = engine.renew(&both).await?;
+    ensure!(answers.iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
+    ensure!(engine.withdraw(&both[..1]).await? == [Withdrawn::Released], "it was held");
+    let ids = line.ids();
+    ensure!(line.waiters().await? == ids[1..], "the line is not what it was");
     line.serve_all().await
 }
 
