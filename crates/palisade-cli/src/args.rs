@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use palisade::{ClaimId, Token, Version};
 use palisade_testkit::verify::Workload;
 
@@ -107,7 +108,12 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with_all = ["slots", "at_least", "and"])]
     pub(crate) shared: bool,
     /// Hold one of N slots, at least 1
-    #[arg(long, value_name = "N", conflicts_with_all = ["at_least", "and"])]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["at_least", "and"]
+    )]
     pub(crate) slots: Option<u32>,
     /// Hold this one too: all or nothing; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "at_least")]
@@ -201,7 +207,7 @@ pub(crate) struct Evict {
     #[arg(long, value_name = "ID")]
     pub(crate) claim: Option<ClaimId>,
     /// What to tell the holder
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
 }
 
@@ -391,12 +397,30 @@ pub(crate) struct Completions {
 
 /// Parses the command line; help and version are printed here.
 pub(crate) fn parse() -> Outcome<Cli> {
-    Cli::try_parse().map_err(|error| {
+    parse_from(std::env::args_os()).map_err(|error| {
         let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
         // Clap colours by itself, and a reader who left early is no failure.
         let _ = error.print();
         Failure::new(code, "")
     })
+}
+
+fn parse_from(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(args)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    // An empty variable says nothing. An empty option is a mistake, such as `--engine "$UNSET"`, and stays one.
+    if matches.value_source("engine") == Some(ValueSource::EnvVariable) {
+        cli.global.engine = cli.global.engine.filter(|url| !url.is_empty());
+    }
+    Ok(cli)
+}
+
+/// What an evicted holder is told.
+fn reason(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("a reason is needed: the holder is told it".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// `500ms`, `1m30s`, or seconds.
@@ -411,8 +435,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -6,6 +6,8 @@ use std::io;
 
 use palisade::ErrorKind;
 
+use crate::output::printable;
+
 /// How a verb ends: an exit code, or a failure that has one.
 pub(crate) type Outcome<T = u8> = Result<T, Failure>;
 
@@ -99,18 +101,23 @@ pub(crate) fn complain(message: &str) {
 
 impl From<palisade::Error> for Failure {
     fn from(error: palisade::Error) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Many messages say their cause already.
-            if !message.contains(&cause_text) {
-                let _ = write!(message, ": {cause_text}");
-            }
-            source = cause.source();
-        }
-        Self::new(code_of(error.kind()), message)
+        Self::new(code_of(error.kind()), explained(&error))
     }
+}
+
+/// An error with its causes. Servers and other users have their words in it.
+pub(crate) fn explained(error: &palisade::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Many messages say their cause already.
+        if !message.contains(&cause_text) {
+            let _ = write!(message, ": {cause_text}");
+        }
+        source = cause.source();
+    }
+    printable(&message)
 }
 
 fn code_of(kind: ErrorKind) -> u8 {
@@ -154,6 +161,14 @@ mod tests {
         assert_eq!(code(ErrorKind::Lost), 75);
         assert_eq!(code(ErrorKind::Internal), 70);
         assert_eq!(by_signal(15), 143);
+    }
+
+    #[test]
+    fn what_others_wrote_into_an_error_does_not_drive_a_terminal() {
+        let error = palisade::Error::new(ErrorKind::Lost, "evicted: \x1b[2J\nall is well");
+        let failure = Failure::from(error.because(io::Error::other("\x1b]0;title\x07")));
+        assert!(!failure.message.chars().any(char::is_control), "{:?}", failure.message);
+        assert!(failure.message.contains("all is well") && failure.message.contains("title"));
     }
 
     #[test]

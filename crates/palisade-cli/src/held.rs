@@ -46,9 +46,11 @@ impl Held {
         format!("it could not be renewed for too long{}", self.trouble())
     }
 
-    /// Why the last renewal failed, to follow other words; empty if it did not.
+    /// Why the last renewal failed or is still under way, to follow other words; empty if neither.
     pub(crate) fn trouble(&self) -> String {
-        let trouble = self.guards().iter().find_map(|guard| guard.trouble());
+        let guards = self.guards();
+        let failed = guards.iter().find_map(|guard| guard.trouble());
+        let trouble = failed.or_else(|| guards.iter().find_map(|guard| guard.unanswered()));
         trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default()
     }
 

@@ -10,6 +10,7 @@ mod output;
 mod process;
 mod trial;
 mod waiting;
+mod watching;
 
 use std::process::ExitCode;
 

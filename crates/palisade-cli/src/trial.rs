@@ -7,6 +7,7 @@ use palisade_testkit::{HelperProgram, Misuse};
 
 use crate::args::Global;
 use crate::exit::{self, Failure, Outcome};
+use crate::output::printable;
 use crate::process::{Signals, TRIAL_HELPER, this_program};
 
 /// The engine to try: one of its own, unless another is named.
@@ -22,7 +23,7 @@ pub(crate) fn helper() -> Outcome<HelperProgram> {
 
 /// Why a trial could not be made, with its exit code.
 pub(crate) fn failure(problem: anyhow::Error) -> Failure {
-    let message = format!("{problem:#}");
+    let message = printable(&format!("{problem:#}"));
     if problem.is::<Misuse>() {
         return Failure::usage(message);
     }

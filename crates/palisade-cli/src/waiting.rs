@@ -37,7 +37,7 @@ pub(crate) async fn wait_for<T>(
         }
         loop {
             tokio::time::sleep(Line::EVERY).await;
-            if let Some(view) = whom(client, names).await {
+            if let Ok(Some(view)) = whom(client, names).await {
                 line.show(client, &view);
             }
         }
@@ -84,26 +84,36 @@ impl Drop for Line {
     }
 }
 
-/// For whom we wait, if the engine tells.
-async fn whom(client: &Client, names: &[&str]) -> Option<ResourceView> {
+/// The first of `names` that others are shown to hold.
+async fn whom(client: &Client, names: &[&str]) -> palisade::Result<Option<ResourceView>> {
     for name in names {
-        let view = client.show(name).await.ok()?;
+        let view = client.show(name).await?;
         let others = view.holders.iter().any(|holder| holder.owner.client != client.owner().client);
         if others {
-            return Some(view);
+            return Ok(Some(view));
         }
     }
-    None
+    Ok(None)
 }
 
-/// By whom one was turned away; they may have gone since. The wait is over: an engine that does not
-/// answer now is not waited for.
-pub(crate) async fn by_whom(client: &Client, names: &[&str]) -> String {
+/// What was not obtained within `limit`, and by whom one was turned away; they may have gone since.
+/// The wait is over: an engine that does not answer now is not waited for.
+pub(crate) async fn turned_away(client: &Client, names: &[&str], limit: Duration) -> String {
     const PATIENCE: Duration = Duration::from_secs(1);
-    match tokio::time::timeout(PATIENCE, whom(client, names)).await {
-        Ok(Some(view)) => format!("held by {}", holders(&view)),
-        Ok(None) | Err(_) => "held by others".to_owned(),
+    let looked = tokio::time::timeout(PATIENCE, whom(client, names)).await;
+    if let Ok(Ok(Some(view))) = &looked {
+        let name = printable(view.resource.as_str());
+        return format!("{name}: not obtained: held by {}", holders(view));
     }
+    let limit = match limit {
+        Duration::ZERO => "at once".to_owned(),
+        limit => format!("within {}", humantime::format_duration(limit)),
+    };
+    let holders = match looked {
+        Ok(Ok(_)) => "nobody is shown to hold it now; try again, or wait longer",
+        Ok(Err(_)) | Err(_) => "the engine does not say who holds it",
+    };
+    format!("{}: not obtained {limit}: {holders}", printable(&names.join(", ")))
 }
 
 fn describe(client: &Client, view: &ResourceView) -> String {
@@ -126,4 +136,25 @@ fn holder(claim: &ClaimView) -> String {
         owner.trace.as_ref().map(|trace| format!(" (trace {})", printable(trace))).unwrap_or_default();
     let since = known_age(claim).map(|known| format!(" for {}", age(known))).unwrap_or_default();
     format!("{}{since}{trace}", who(owner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_is_made_up_who_might_hold_it() {
+        let client = palisade::connect("memory:").await.unwrap();
+        let said = turned_away(&client, &["x"], Duration::from_secs(2)).await;
+        assert!(said.starts_with("x: not obtained within 2s: nobody is shown to hold it"), "{said}");
+        let said = turned_away(&client, &["x", "y"], Duration::ZERO).await;
+        assert!(said.starts_with("x, y: not obtained at once: nobody"), "{said}");
+        client.close().await;
+        let rival = palisade::connect("memory:turned-away").await.unwrap();
+        let held = rival.mutex("y").unwrap().acquire().await.unwrap();
+        let client = palisade::connect("memory:turned-away").await.unwrap();
+        let said = turned_away(&client, &["x", "y"], Duration::ZERO).await;
+        assert!(said.starts_with("y: not obtained: held by "), "{said}");
+        held.release().await.unwrap();
+    }
 }

@@ -57,6 +57,47 @@ fn usage_errors_are_64() {
 }
 
 #[test]
+fn usage_errors_say_what_to_write_and_no_secret() {
+    let sandbox = Sandbox::new();
+    // Nobody listens there: none of these gets so far as to ask.
+    let redis = |options: &str| format!("redis://127.0.0.1:1?{options}");
+    let both = "redis://u:hunter2@127.0.0.1:1?password-env=FULL";
+    for (args, said) in [
+        (vec!["run", "x", "--slots", "0", "--", "true"], "1..=4294967295"),
+        (vec!["run", "x", "--slots", "99999999999", "--", "true"], "1..=4294967295"),
+        (vec!["evict", "x", "--reason", ""], "a reason is needed"),
+        (vec!["evict", "x", "--reason", " "], "a reason is needed"),
+        (vec!["-e", "", "ls"], "no scheme"),
+        (vec!["-e", &redis("ttl=5s&ttl=6s"), "ls"], "\"ttl\" is given twice"),
+        (vec!["-e", &redis("ttl=0s"), "ls"], "between 50 ms and 24 h"),
+        (vec!["-e", &redis("call-timeout=0"), "ls"], "call-timeout must be above zero"),
+        (vec!["-e", &redis("connect-timeout=0s"), "ls"], "connect-timeout must be above zero"),
+        (vec!["-e", &redis("password-env=FULL&password-file=x"), "ls"], "only one of"),
+        (vec!["-e", &redis("password-env="), "ls"], "lacks a name"),
+        (vec!["-e", &redis("password-env=EMPTY"), "ls"], "EMPTY, which is empty"),
+        (vec!["-e", &redis("password-env=BYTES"), "ls"], "not UTF-8"),
+        (vec!["-e", &redis("password-file=/dev/null"), "ls"], "which is empty"),
+        (vec!["-e", both, "ls"], "a password is in the URL"),
+    ] {
+        let not_text = OsStr::from_bytes(b"hunter2\xff");
+        let mut command = sandbox.palisade(&args);
+        command.env("FULL", "hunter3").env("EMPTY", "").env("BYTES", not_text);
+        let output = command.output().unwrap();
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {message}");
+        assert!(message.contains(said) && !message.contains("hunter"), "{args:?}: {message}");
+    }
+    for scheme in ["etcd", "zk", "postgres", "mysql"] {
+        for options in ["password-env=FULL", "connect-timeout=0s"] {
+            let url = format!("{scheme}://u:hunter2@127.0.0.1:1?{options}");
+            let output = sandbox.palisade(["-e", &url, "ls"]).env("FULL", "hunter3").output().unwrap();
+            assert_eq!(output.status.code(), Some(64), "{url}: {}", stderr(&output));
+            assert!(!stderr(&output).contains("hunter"), "{url}: {}", stderr(&output));
+        }
+    }
+}
+
+#[test]
 fn names_of_any_size_and_kind() {
     let sandbox = Sandbox::new();
     // The longest that the kernel lets through as one argument.
@@ -142,15 +183,14 @@ fn help_tells_the_exit_codes() {
 
 #[test]
 fn without_an_engine_the_state_folder_is_used() {
-    let sandbox = Sandbox::new();
-    let status = sandbox
-        .palisade(["run", "x", "--", "true"])
-        .env_remove("PALISADE_ENGINE")
-        .env("XDG_STATE_HOME", sandbox.path("state"))
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert!(sandbox.path("state").join("palisade").is_dir());
+    for engine in [None, Some("")] {
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.palisade(["run", "x", "--", "true"]);
+        command.env_remove("PALISADE_ENGINE").env("XDG_STATE_HOME", sandbox.path("state"));
+        let status = command.envs(engine.map(|engine| ("PALISADE_ENGINE", engine))).status().unwrap();
+        assert!(status.success(), "{engine:?}");
+        assert!(sandbox.path("state").join("palisade").is_dir());
+    }
 }
 
 #[test]

@@ -74,6 +74,10 @@ fn what_is_held_is_not_obtained() {
     assert_eq!(sandbox.code(["run", "x", "--wait", "200ms", "--", "touch", "ran"]), 75);
     assert_eq!(sandbox.code(["run", "y", "--and", "x", "--no-wait", "--", "touch", "ran"]), 75);
     assert_eq!(sandbox.code(["run", "x", "--shared", "--no-wait", "--", "touch", "ran"]), 75);
+    for wait in ["--no-wait", "--wait=200ms"] {
+        let said = stderr(&sandbox.run(["run", "a", "--and", "x", wait, "--", "touch", "ran"]));
+        assert!(said.contains("x: not obtained: held by ") && said.contains("sleep"), "{said}");
+    }
     assert!(!sandbox.path("ran").exists());
     sandbox.until("y", 0, 0);
     holder.signal(Signal::TERM);
@@ -165,6 +169,18 @@ fn an_evicted_command_is_stopped() {
     assert_eq!(code, Some(76));
     assert!(said.contains("maintenance at noon"), "{said}");
     assert!(sandbox.read("log").contains("term"));
+}
+
+#[test]
+fn what_an_operator_wrote_does_not_drive_the_holders_terminal() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.start(["run", "x", "--", "sleep", "1000"]);
+    sandbox.until("x", 1, 0);
+    assert_eq!(sandbox.code(["evict", "x", "--reason", "at noon\x1b[2J\npalisade: all is well"]), 0);
+    let (code, said) = run.end();
+    assert_eq!(code, Some(76));
+    assert!(said.contains("at noon\u{fffd}[2J"), "{said:?}");
+    assert!(!said.contains('\x1b') && said.lines().count() == 1, "{said:?}");
 }
 
 #[test]

@@ -80,6 +80,56 @@ fn a_command_that_outlives_the_server_is_answered_for_promptly() {
 }
 
 #[test]
+fn who_lost_the_lock_with_its_server_is_told_what_became_of_the_renewals() {
+    // Within its time limit, which may be longer than the TTL, a call waits for the server to come back.
+    for (call_timeout, said_last) in [("200ms", "connect"), ("5s", "no answer to a renewal for ")] {
+        for stop in [false, true] {
+            let mut served = Served::new();
+            served.sandbox =
+                Sandbox::at(&format!("redis://{}?call-timeout={call_timeout}", served.server.address()));
+            let holder = served.sandbox.start(["run", "x", "--ttl", "3s", "--", "sleep", "1000"]);
+            served.sandbox.until("x", 1, 0);
+            if stop {
+                served.server.stop().unwrap();
+            } else {
+                served.kill();
+            }
+            let (code, said) = holder.end();
+            assert_eq!(code, Some(76), "{said}");
+            let (what, why) = said.split_once("for too long: ").unwrap_or_else(|| panic!("{said}"));
+            assert!(what.contains("x: the lock was lost"), "{said}");
+            assert!(why.contains(said_last) && why.contains("(redis)"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_watch_goes_on_once_the_server_is_back() {
+    let served = Served::new();
+    let sandbox = &served.sandbox;
+    let _watch = sandbox.start_into("watch", ["watch"]);
+    let _leader = sandbox.start_into("leader", ["leader", "e", "--watch"]);
+    let holder = sandbox.start(["run", "x", "--", "sleep", "1000"]);
+    sandbox.until_written("watch.out", "x\theld by");
+    sandbox.until_written("leader.out", "nobody leads");
+    served.kill();
+    for said in ["watch.err", "leader.err"] {
+        sandbox.until_written(said, "the connection was lost (redis)");
+        sandbox.until_written(said, "watching on once the engine is back");
+        sandbox.until_written(said, "check host and port");
+    }
+    drop(holder);
+    served.runtime.block_on(served.server.start_again(true)).unwrap();
+    for said in ["watch.err", "leader.err"] {
+        sandbox.until_written(said, "the engine is back");
+    }
+    sandbox.until_written("watch.out", "x\tfree");
+    let _elected = sandbox.start(["elect", "e", "--ttl", "1s", "--value", "later", "--", "sleep", "1000"]);
+    sandbox.until_written("leader.out", "later");
+    sandbox.until_written("watch.out", "e\theld by");
+}
+
+#[test]
 fn a_server_that_comes_back_in_time_costs_nothing() {
     let served = Served::new();
     let command = "while ! test -e go; do sleep 0.02; done";

@@ -118,7 +118,7 @@ impl Mode {
             (Some(asked), Some(in_force)) if in_force != asked => Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "{in_force} slots are in force while claims exist, {asked} were asked for; use the same number, or resize"
+                    "{in_force} slots are in force while claims exist, {asked} were asked for; use the same number, or have a holder resize it"
                 ),
             )),
             _ => Ok(()),

@@ -83,6 +83,15 @@ impl Guard {
         self.hold.trouble().map(|trouble| trouble.to_string())
     }
 
+    /// For how long the answer to a renewal has not come, if it is late, and on which engine: what to tell people when the
+    /// claim is lost for it.
+    pub fn unanswered(&self) -> Option<String> {
+        let client = self.pending.client();
+        let waited = client.clock().now().saturating_since(self.hold.unanswered_since()?);
+        let waited = humantime::format_duration(Duration::from_millis(waited.as_millis() as u64));
+        Some(format!("no answer to a renewal for {waited} ({})", client.profile().engine))
+    }
+
     /// Completes when the claim is lost, with the reason, before the engine can give it away.
     ///
     /// Never completes for a guard that is released in time.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::StreamExt;
 use palisade_core::{
     BootInstant, Change, Changed, Claim, ClaimId, Claimed, Clock, Condition, Engine, Error, ErrorKind,
     Evicted, Inspection, Name, Page, Profile, Raise, Reading, Renewed, Result, Selector, Signals, Source,
@@ -140,7 +141,9 @@ impl Engine for Supervised {
     }
 
     async fn watch(&self, selector: &Selector) -> Result<WatchStream> {
-        self.quietly(debug_span!("watch"), self.inner.watch(selector)).await
+        let changes = self.quietly(debug_span!("watch"), self.inner.watch(selector)).await?;
+        let engine = self.inner.profile().engine;
+        Ok(changes.map(move |change| change.map_err(|error| error.on_engine(engine))).boxed())
     }
 
     async fn read(&self, register: &Name, raise: Option<&Raise>) -> Result<Reading> {

@@ -38,7 +38,7 @@ impl EngineUrl {
             Some(at) => (&rest[..host + at], &rest[host + at + 1..]),
             None => (rest, ""),
         };
-        let options = query
+        let options: Vec<(String, String)> = query
             .split('&')
             .filter(|pair| !pair.is_empty())
             .map(|pair| {
@@ -46,6 +46,7 @@ impl EngineUrl {
                 Ok((percent_decode(name)?, percent_decode(value)?))
             })
             .collect::<Result<_>>()?;
+        refuse_twice(&options)?;
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
             rest: percent_decode(rest)?,
@@ -70,6 +71,16 @@ impl EngineUrl {
             .transpose()
     }
 
+    /// As [`Self::take_duration`], for how long something may take: no time at all would let nothing succeed.
+    pub(crate) fn take_limit(&mut self, name: &str) -> Result<Option<Duration>> {
+        match self.take_duration(name)? {
+            Some(Duration::ZERO) => Err(invalid(format!(
+                "option {name} must be above zero, such as 5s; nothing is done in no time"
+            ))),
+            limit => Ok(limit),
+        }
+    }
+
     /// The address for people: without user, password and options.
     #[cfg(feature = "redlock")]
     pub(crate) fn shown(&self) -> String {
@@ -91,6 +102,16 @@ impl EngineUrl {
             }
         }
     }
+}
+
+/// Whichever of the two were taken, the other one would be ignored in silence.
+fn refuse_twice(options: &[(String, String)]) -> Result<()> {
+    for (at, (name, _)) in options.iter().enumerate() {
+        if options[..at].iter().any(|(before, _)| before == name) {
+            return Err(invalid(format!("option {name:?} is given twice in the URL; give it once")));
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Debug for EngineUrl {
@@ -145,6 +166,24 @@ mod tests {
             assert!(EngineUrl::parse(bad).is_err(), "{bad}");
         }
         assert!(EngineUrl::parse("file:x?ttl=soon").unwrap().take_duration("ttl").is_err());
+    }
+
+    #[test]
+    fn an_option_is_given_once() {
+        let message = EngineUrl::parse("redis://h?ttl=5s&key=k&ttl=6s").unwrap_err().to_string();
+        assert!(message.contains("\"ttl\" is given twice") && !message.contains("6s"), "{message}");
+        EngineUrl::parse("redis://h?ttl=5s&call-timeout=6s").unwrap();
+    }
+
+    #[test]
+    fn a_limit_is_above_zero() {
+        for zero in ["0", "0s", "0ms"] {
+            let mut url = EngineUrl::parse(&format!("redis://h?call-timeout={zero}")).unwrap();
+            let message = url.take_limit("call-timeout").unwrap_err().to_string();
+            assert!(message.contains("call-timeout must be above zero"), "{message}");
+        }
+        let mut url = EngineUrl::parse("redis://h?call-timeout=1ms").unwrap();
+        assert_eq!(url.take_limit("call-timeout").unwrap(), Some(Duration::from_millis(1)));
     }
 
     #[test]

@@ -54,11 +54,11 @@ pub(crate) async fn arrive(
     for info in &servers {
         check(info, matches!(config.servers, crate::Servers::Single(_)))?;
     }
-    let [lock, side] = layout.nobodys();
+    let tried = layout.nobodys();
     let rights = scripts.rights.call(2, |command| {
-        command.arg(lock).arg(side);
+        command.arg(&tried[..]);
     });
-    may_do(config, evaluate(line, &rights).await)?;
+    may_do(config, &tried, evaluate(line, &rights).await)?;
     let born = born(line, scripts, &servers, known).await?;
     let forgot_at = forgot_at(line, &servers, &born, asked_at).await;
     let source = config.source.as_deref().map_or(born.source, Source::new);
@@ -128,12 +128,17 @@ fn check(info: &Info, named_by_hand: bool) -> Result<()> {
 }
 
 /// Checks the answer to the script that tries out everything.
-fn may_do(config: &RedisConfig, tried: Result<Value>) -> Result<()> {
-    let cause = match tried {
+fn may_do(config: &RedisConfig, [lock, side]: &[String; 2], answer: Result<Value>) -> Result<()> {
+    let cause = match answer {
         Ok(value) => {
             let refused: Vec<String> = Vec::from_redis_value(value).map_err(|_| unexpected())?;
             match &refused[..] {
                 [] => return Ok(()),
+                [_, _, error] if error.contains("OOM") => {
+                    let message =
+                        "the server has no memory left (maxmemory): raise that, or delete something";
+                    return Err(Error::new(ErrorKind::Full, message));
+                }
                 [command, _, error] if !is_refusal(error) => {
                     let message = format!("the server cannot {command}: {error}");
                     return Err(Error::new(ErrorKind::Unavailable, message));
@@ -148,7 +153,9 @@ fn may_do(config: &RedisConfig, tried: Result<Value>) -> Result<()> {
         Err(error) => return Err(error),
     };
     let user = config.login.user.as_deref().unwrap_or("default");
-    let message = format!("user {user:?} may not do what locks need ({cause}); grant it: {RIGHTS}");
+    let message = format!(
+        "user {user:?} may not do what locks need ({cause}; tried with a lock at {lock:?} and what stands beside it, {side:?}); grant it: {RIGHTS}"
+    );
     Err(Error::new(ErrorKind::Denied, message))
 }
 

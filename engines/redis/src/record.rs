@@ -215,7 +215,11 @@ impl Shown {
             client: "another-client".to_owned(),
             host: String::new(),
             pid: 0,
-            label: Some(format!("not a Palisade client; its value is {text:?}")),
+            label: Some(match &*text {
+                // What the scripts say of a key that they cannot read.
+                "no string" | "no hash" => format!("not a Palisade client; what is at the key is {text}"),
+                _ => format!("not a Palisade client; its value is {text:?}"),
+            }),
             trace: None,
         };
         Some(ClaimView {

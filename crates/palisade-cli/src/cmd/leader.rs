@@ -1,21 +1,17 @@
-use futures::StreamExt;
 use palisade::Leader as Leading;
 
 use crate::args::{Global, Leader};
 use crate::connect::{connect, leave};
 use crate::exit::{NO, OK, Outcome};
 use crate::output::{age, leader_json, line, value, who};
+use crate::watching::watch_on;
 
 /// Says who leads.
 pub(crate) async fn leader(global: &Global, args: &Leader) -> Outcome {
     let client = connect(global, None).await?;
     let election = client.election(&args.name)?;
     if args.watch {
-        let mut leaders = election.observe().await?;
-        while let Some(leader) = leaders.next().await {
-            print(args, leader?.as_ref())?;
-        }
-        return Ok(OK);
+        return watch_on(|| election.observe(), |leader| print(args, leader.as_ref())).await;
     }
     let leader = election.leader().await?;
     leave(client).await;

@@ -7,7 +7,7 @@ use crate::connect::{connect, leave};
 use crate::exit::{Failure, LOST, NOT_OBTAINED, Outcome, SOFTWARE, by_signal};
 use crate::held::Held;
 use crate::process::{Ended, Job, Signals, die_by_key, supervise};
-use crate::waiting::{Waited, by_whom, wait_for};
+use crate::waiting::{Waited, turned_away, wait_for};
 
 /// Runs a command while holding a lock.
 pub(crate) async fn run(global: &Global, args: &Run) -> Outcome {
@@ -81,10 +81,11 @@ async fn take(client: &Client, args: &Run, names: &[&str]) -> Outcome<Held> {
     };
     match taken {
         Some(held) => Ok(held),
-        None => Err(not_obtained(args, &by_whom(client, names).await)),
+        None => Err(Failure::new(NOT_OBTAINED, turned_away(client, names, limit.unwrap_or_default()).await)),
     }
 }
 
+/// Why a run with `--at-least` did not begin.
 fn not_obtained(args: &Run, why: &str) -> Failure {
     Failure::new(NOT_OBTAINED, format!("{}: not obtained: {why}", args.name))
 }

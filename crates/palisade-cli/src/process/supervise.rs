@@ -205,7 +205,11 @@ impl Run {
             LostReason::Evicted { .. } => Limits::EVICTED,
             _ => Duration::ZERO,
         };
-        self.stop(reason.to_string(), now + time);
+        let trouble = match reason {
+            LostReason::EngineUnreachable => self.held.trouble(),
+            _ => String::new(),
+        };
+        self.stop(format!("{reason}{trouble}"), now + time);
     }
 
     /// Asks the command to end, and kills it at `kill_at` if it has not. Being asked to stop
@@ -214,7 +218,8 @@ impl Run {
         match &mut self.stop {
             Some(stop) => stop.kill_at = stop.kill_at.min(kill_at),
             None => {
-                self.stop = Some(Stop { reason, kill_at, killed: false });
+                // Operators and servers have their words in it.
+                self.stop = Some(Stop { reason: printable(&reason), kill_at, killed: false });
                 self.child.signal(Signal::TERM);
                 // A stopped process does not see the request.
                 self.child.signal(Signal::CONT);
@@ -276,8 +281,9 @@ async fn give_back(held: Held) -> Option<Released> {
         Err(_) => format!("the engine did not answer within {:?}{trouble}", Limits::RELEASE),
     };
     complain(&format!(
-        "{}: the command ended, but the release is not confirmed: {why}; others wait for {ttl} at most",
-        names.join(", ")
+        "{}: the command ended, but the release is not confirmed: {}; others wait for {ttl} at most",
+        names.join(", "),
+        printable(&why)
     ));
     None
 }

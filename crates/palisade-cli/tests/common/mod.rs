@@ -84,6 +84,16 @@ impl Sandbox {
         Running(child)
     }
 
+    /// Starts it in the background; what it prints is in the files `NAME.out` and `NAME.err`.
+    pub(crate) fn start_into<S: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        args: impl IntoIterator<Item = S>,
+    ) -> Running {
+        let file = |kind: &str| fs::File::create(self.path(&format!("{name}.{kind}"))).unwrap();
+        Running(self.palisade(args).stdout(file("out")).stderr(file("err")).spawn().unwrap())
+    }
+
     /// Waits until `name` has so many holders and waiters.
     pub(crate) fn until(&self, name: &str, holders: usize, waiters: usize) {
         until("the claims to settle", || {

@@ -259,6 +259,9 @@ impl Book {
             work.renew
                 .push(entry.hold.as_ref().map_or_else(|| Arc::clone(&entry.claim), |hold| hold.claim()));
             self.update(id, |entry| {
+                if let Some(hold) = entry.hold.as_ref().filter(|_| unanswered) {
+                    hold.unanswered(entry.sent);
+                }
                 entry.renewing = true;
                 entry.sent = now;
                 entry.renew_at = entry.retry_at();
@@ -290,8 +293,11 @@ impl Book {
                     return Some((hold, LostReason::Expired));
                 }
                 self.update(claim.id, |entry| {
-                    if let Some(hold) = entry.hold.as_ref().filter(|_| entry.unreachable) {
-                        hold.set_trouble(None);
+                    if let Some(hold) = &entry.hold {
+                        hold.answered();
+                        if entry.unreachable {
+                            hold.set_trouble(None);
+                        }
                     }
                     entry.deadline = entry.deadline.max(deadline);
                     entry.renewed = entry.renewed.max(sent);
@@ -327,6 +333,7 @@ impl Book {
         }
         self.update(claim, |entry| {
             if let Some(hold) = &entry.hold {
+                hold.answered();
                 hold.set_trouble(Some(Arc::clone(trouble)));
             }
             entry.renew_at = entry.try_soon(sent, now);

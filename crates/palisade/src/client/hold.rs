@@ -11,6 +11,9 @@ use crate::guard::LostReason;
 /// A deadline that someone was told has passed.
 const PASSED: u64 = 0;
 
+/// No answer is late.
+const NONE_LATE: u64 = 0;
+
 /// What a guard and the keeper share about one held claim.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -25,6 +28,8 @@ pub(crate) struct Hold {
     told: Notify,
     /// Why the last renewal failed, if it did.
     trouble: Mutex<Option<Arc<str>>>,
+    /// When the first of the renewals was sent whose answers are late, in nanoseconds, unless [`NONE_LATE`] is.
+    unanswered_since: AtomicU64,
     /// Who took it, to notice a task that waits for itself.
     task: Mutex<Option<TaskKey>>,
 }
@@ -46,6 +51,7 @@ impl Hold {
             lost: OnceLock::new(),
             told: Notify::new(),
             trouble: Mutex::new(None),
+            unanswered_since: AtomicU64::new(NONE_LATE),
             task: Mutex::new(Some(TaskKey::current())),
         }
     }
@@ -87,6 +93,23 @@ impl Hold {
         *self.trouble.lock() = trouble;
     }
 
+    /// When the first of the renewals was sent whose answers are late.
+    pub(crate) fn unanswered_since(&self) -> Option<BootInstant> {
+        let since = self.unanswered_since.load(Ordering::Acquire);
+        (since != NONE_LATE).then(|| BootInstant::from_nanos(since))
+    }
+
+    /// The answer to a renewal that was sent then is late.
+    pub(crate) fn unanswered(&self, sent: BootInstant) {
+        let (order, order_if_later) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.unanswered_since.compare_exchange(NONE_LATE, sent.as_nanos(), order, order_if_later);
+    }
+
+    /// An answer came.
+    pub(crate) fn answered(&self) {
+        self.unanswered_since.store(NONE_LATE, Ordering::Release);
+    }
+
     pub(crate) fn lost_reason(&self) -> Option<&LostReason> {
         self.lost.get()
     }
@@ -96,7 +119,9 @@ impl Hold {
         if self.lost.set(reason).is_ok() {
             let claim = self.claim();
             let reason = self.lost.get().map(ToString::to_string);
-            tracing::warn!(resource = %claim.resource, claim = %claim.id, token = %self.token, reason, "lost");
+            let trouble = self.trouble();
+            let trouble = trouble.as_deref();
+            tracing::warn!(resource = %claim.resource, claim = %claim.id, token = %self.token, reason, trouble, "lost");
             self.told.notify_waiters();
         }
     }

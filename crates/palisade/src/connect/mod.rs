@@ -8,6 +8,14 @@ mod postgres;
 mod redis;
 #[cfg(feature = "redlock")]
 mod redlock;
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
+mod secret;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql_mode;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -21,7 +29,7 @@ use std::time::Duration;
 
 use futures::future::{self, BoxFuture, FutureExt};
 use palisade_core::memory::MemoryStore;
-use palisade_core::{Engine, Error, ErrorKind, Name, Profile, Result};
+use palisade_core::{Engine, Error, ErrorKind, Name, Profile, Result, Ttl};
 
 use crate::client::{Client, ClientBuilder};
 use crate::url::{EngineUrl, invalid};
@@ -128,7 +136,10 @@ pub(crate) struct Opened {
 
 /// Opens the engine that `url` names, in `namespace` or the URL's own.
 pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
-    let mut url = EngineUrl::parse(url).map_err(|error| with_engines(&error))?;
+    let has_scheme = url.contains(':');
+    // Which engines there are helps only whoever named none.
+    let parsed = EngineUrl::parse(url).map_err(|error| if has_scheme { error } else { with_engines(&error) });
+    let mut url = parsed?;
     let row = row(&url.scheme)?;
     let Some(opener) = &row.opener else {
         let feature = row.feature.unwrap_or(row.name);
@@ -138,7 +149,9 @@ pub(crate) async fn open(url: &str, namespace: Option<&str>) -> Result<Opened> {
         ));
     };
     let ttl = url.take_duration("ttl")?;
-    let call_timeout = url.take_duration("call-timeout")?;
+    // Now: whether there is an engine to ask has nothing to do with it.
+    ttl.map(Ttl::new).transpose()?;
+    let call_timeout = url.take_limit("call-timeout")?;
     let namespace = the_namespace(&mut url, namespace)?;
     let engine = (opener.open)(&mut url, &namespace, call_timeout).await?;
     Ok(Opened { engine, ttl, call_timeout })
@@ -307,27 +320,6 @@ fn tls_files(url: &mut EngineUrl, encrypted: bool, scheme: &str) -> Result<[Opti
     Ok(files)
 }
 
-/// A secret that the URL does not hold, but says where to find.
-#[cfg(any(
-    feature = "redis",
-    feature = "etcd",
-    feature = "zookeeper",
-    feature = "postgres",
-    feature = "mysql"
-))]
-fn secret(url: &mut EngineUrl, name: &str) -> Result<Option<String>> {
-    if let Some(variable) = url.take(&format!("{name}-env")) {
-        let value = std::env::var(&variable);
-        return value
-            .map(Some)
-            .map_err(|_| invalid(format!("{name}-env names {variable}, which is not set")));
-    }
-    let Some(path) = url.take(&format!("{name}-file")) else { return Ok(None) };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| invalid(format!("{name}-file {path:?} cannot be read: {error}")))?;
-    Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
-}
-
 fn with_engines(error: &Error) -> Error {
     let known: Vec<String> = ROWS
         .iter()
@@ -405,6 +397,10 @@ mod tests {
         assert!(problem("memory:?nonsense=1").contains("\"nonsense\""));
         assert!(problem("memory:?ttl=fast").contains("ttl"));
         assert!(problem("memory:?namespace=a%0Ab").contains("namespace"));
+        assert!(problem("memory:?ttl=0s").contains("TTL"));
+        assert!(problem("memory:?call-timeout=0s").contains("above zero"));
+        let twice = problem("memory:?ttl=5s&ttl=6s");
+        assert!(twice.contains("twice") && !twice.contains("file:"), "{twice}");
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::time::Duration;
 use palisade_core::{Engine, Result};
 use palisade_sql::{AdvisoryEngine, MySqlConfig, ShedlockEngine, SqlEngine, Wake};
 
+use super::COMMON;
+use super::secret::secret;
 use super::sql_mode::{SqlMode, shedlock_table};
 use super::sql_tls::tls;
-use super::{COMMON, secret};
 use crate::url::{EngineUrl, invalid};
 
 const OPTIONS: &str = "mode, shedlock, wake, poll, connections, connect-timeout, password-env, password-file, tls, tls-ca, tls-cert, tls-key";
@@ -43,7 +44,7 @@ fn config(
 ) -> Result<(Mode, MySqlConfig)> {
     let mut config = MySqlConfig::parse(&format!("{}:{}", url.scheme, url.raw))?.namespace(namespace);
     config.call_timeout = call_timeout.unwrap_or(config.call_timeout);
-    config.connect_timeout = url.take_duration("connect-timeout")?.unwrap_or(config.connect_timeout);
+    config.connect_timeout = url.take_limit("connect-timeout")?.unwrap_or(config.connect_timeout);
     let mode = match SqlMode::take(url)? {
         SqlMode::Rows => shedlock_table(url, "database", 64)?.map_or(Mode::Rows, Mode::Shedlock),
         SqlMode::Advisory => Mode::Advisory,
@@ -61,7 +62,7 @@ fn config(
     if mode == Mode::Advisory || config.wake == Wake::GetLock {
         config.connections = SqlMode::connections(url)?.unwrap_or(config.connections);
     }
-    if let Some(password) = secret(url, "password")? {
+    if let Some(password) = secret(url, "password", config.login.password.as_deref())? {
         config.login.password = Some(password);
     }
     config.tls = tls(url)?;

@@ -4,9 +4,10 @@ use std::time::Duration;
 use palisade_core::{Engine, Result};
 use palisade_sql::{AdvisoryEngine, Keys, Listen, PostgresConfig, ShedlockEngine, SqlEngine};
 
+use super::COMMON;
+use super::secret::secret;
 use super::sql_mode::{SqlMode, shedlock_table};
 use super::sql_tls::tls;
-use super::{COMMON, secret};
 use crate::url::{EngineUrl, invalid};
 
 const OPTIONS: &str = "schema, mode, shedlock, listen, poll, keys, connections, connect-timeout, password-env, password-file, tls, tls-ca, tls-cert, \
@@ -47,7 +48,7 @@ fn config(
 ) -> Result<(Mode, PostgresConfig)> {
     let mut config = PostgresConfig::parse(&format!("{}:{}", url.scheme, url.raw))?.namespace(namespace);
     config.call_timeout = call_timeout.unwrap_or(config.call_timeout);
-    config.connect_timeout = url.take_duration("connect-timeout")?.unwrap_or(config.connect_timeout);
+    config.connect_timeout = url.take_limit("connect-timeout")?.unwrap_or(config.connect_timeout);
     let mode = match SqlMode::take(url)? {
         SqlMode::Rows => shedlock_table(url, "schema", LONGEST)?.map_or(Mode::Rows, Mode::Shedlock),
         SqlMode::Advisory => Mode::Advisory,
@@ -61,7 +62,7 @@ fn config(
         }
         config.schema = schema;
     }
-    if let Some(password) = secret(url, "password")? {
+    if let Some(password) = secret(url, "password", config.login.password.as_deref())? {
         config.login.password = Some(password);
     }
     config.tls = tls(url)?;

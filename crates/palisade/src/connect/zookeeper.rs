@@ -4,7 +4,8 @@ use std::time::Duration;
 use palisade_core::{Engine, Result};
 use palisade_zookeeper::{Acl, Auth, Dialect, ZooKeeperConfig, ZooKeeperEngine};
 
-use super::{COMMON, secret, tls_files};
+use super::secret::secret;
+use super::{COMMON, tls_files};
 use crate::url::{EngineUrl, invalid};
 
 const OPTIONS: &str =
@@ -23,7 +24,7 @@ pub(super) async fn open(
 fn config(url: &mut EngineUrl, namespace: &str, call_timeout: Option<Duration>) -> Result<ZooKeeperConfig> {
     let mut config = ZooKeeperConfig::parse(&format!("{}:{}", url.scheme, url.raw))?.namespace(namespace);
     config.call_timeout = call_timeout.unwrap_or(config.call_timeout);
-    config.connect_timeout = url.take_duration("connect-timeout")?.unwrap_or(config.connect_timeout);
+    config.connect_timeout = url.take_limit("connect-timeout")?.unwrap_or(config.connect_timeout);
     if let Some(root) = url.take("root") {
         config = config.root(&root)?;
     }
@@ -45,7 +46,8 @@ fn config(url: &mut EngineUrl, namespace: &str, call_timeout: Option<Duration>) 
     if let Some(user) = url.take("user") {
         config.login.get_or_insert_default().user = user;
     }
-    if let Some(password) = secret(url, "password")? {
+    let in_url = config.login.as_ref().map(|login| login.password.as_str());
+    if let Some(password) = secret(url, "password", in_url)? {
         let Some(login) = &mut config.login else {
             return Err(invalid("a password needs a user: write zk://user@host, or option user"));
         };

@@ -41,12 +41,19 @@ impl Client {
             return Err(Error::new(ErrorKind::Unsupported, "this engine grants no slots")
                 .on_engine(self.profile().engine));
         }
-        if slots == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a semaphore has at least one slot"));
-        }
-        let ask = Ask::new(Name::new(name)?, Family::Permits, Mode::Slot { of: slots });
+        let name = Name::new(name)?;
+        refuse_none(slots, &name)?;
+        let ask = Ask::new(name, Family::Permits, Mode::Slot { of: slots });
         Ok(Semaphore { client: self.clone(), ask })
     }
+}
+
+fn refuse_none(slots: u32, name: &Name) -> Result<()> {
+    if slots == 0 {
+        let message = format!("a semaphore has 1 to {} slots, and 0 were asked for", u32::MAX);
+        return Err(Error::new(ErrorKind::Invalid, message).about(name));
+    }
+    Ok(())
 }
 
 impl Semaphore {
@@ -89,9 +96,24 @@ impl SemaphoreGuard {
     /// # Errors
     /// If `slots` is 0, or the slot is no longer held.
     pub async fn resize(&self, slots: u32) -> Result<()> {
-        if slots == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a semaphore has at least one slot"));
-        }
+        refuse_none(slots, &self.0.resource())?;
         self.0.change(Change::Mode(Mode::Slot { of: slots })).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ErrorKind, connect};
+
+    #[tokio::test]
+    async fn no_slots_at_all_are_refused_by_name() {
+        let client = connect("memory:").await.unwrap();
+        let semaphore = client.semaphore("partner-api", 1).unwrap();
+        let held = semaphore.acquire().await.unwrap();
+        for error in [client.semaphore("partner-api", 0).unwrap_err(), held.resize(0).await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let message = error.to_string();
+            assert!(message.contains("\"partner-api\"") && message.contains("1 to 4294967295"), "{message}");
+        }
     }
 }

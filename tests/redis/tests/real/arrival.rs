@@ -131,7 +131,18 @@ async fn a_user_without_the_rights_is_told_which_are_missing() -> Result<()> {
         let error = refusal(&format!("redis://{user}:{SECRET}@{address}")).await?;
         ensure!(error.kind() == ErrorKind::Denied, "{user}: {error:?}");
         ensure!(error.to_string().contains(user) && error.to_string().contains("grant it"), "{error}");
+        if user != "subscribe" {
+            ensure!(error.to_string().contains("palisade-checks-its-rights"), "no key is named: {error}");
+        }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_says_so() -> Result<()> {
+    let server = with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await?;
+    let error = refusal(&url(&server)).await?;
+    ensure!(error.kind() == ErrorKind::Full && error.to_string().contains("maxmemory"), "{error:?}");
     Ok(())
 }
 
