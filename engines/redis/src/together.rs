@@ -63,10 +63,7 @@ impl Inner {
     }
 
     fn flag(&self, claim: &Claim) -> char {
-        match claim.will_wait {
-            true if self.claims.was_asked_before(claim.id) => 'r',
-            _ => flag(claim),
-        }
+        if claim.will_wait && self.claims.was_asked_before(claim.id) { 'r' } else { flag(claim) }
     }
 
     /// On a Cluster, each key has its own server.

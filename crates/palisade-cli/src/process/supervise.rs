@@ -180,11 +180,11 @@ impl Run {
         if self.stop.is_none() {
             // The margin's distance to KILL is the deadline's to TERM, and then some.
             if now >= kill_at.saturating_sub(self.limits.grace.saturating_sub(self.limits.margin)) {
-                self.stop(self.held.why_not_renewed(), kill_at);
+                self.stop(&self.held.why_not_renewed(), kill_at);
             } else if now >= self.limits.end {
-                self.stop(LostReason::HeldTooLong.to_string(), now + Limits::GRACE);
+                self.stop(&LostReason::HeldTooLong.to_string(), now + Limits::GRACE);
             } else if !self.guardian.is_alive() {
-                self.stop("its guardian process was killed".to_owned(), now);
+                self.stop("its guardian process was killed", now);
             }
         }
         let kill_at = self.stop.as_ref().map_or(kill_at, |stop| stop.kill_at.min(kill_at));
@@ -209,17 +209,17 @@ impl Run {
             LostReason::EngineUnreachable => self.held.trouble(),
             _ => String::new(),
         };
-        self.stop(format!("{reason}{trouble}"), now + time);
+        self.stop(&format!("{reason}{trouble}"), now + time);
     }
 
     /// Asks the command to end, and kills it at `kill_at` if it has not. Being asked to stop
     /// twice, the first reason and the earlier moment count.
-    fn stop(&mut self, reason: String, kill_at: BootInstant) {
+    fn stop(&mut self, reason: &str, kill_at: BootInstant) {
         match &mut self.stop {
             Some(stop) => stop.kill_at = stop.kill_at.min(kill_at),
             None => {
                 // Operators and servers have their words in it.
-                self.stop = Some(Stop { reason: printable(&reason), kill_at, killed: false });
+                self.stop = Some(Stop { reason: printable(reason), kill_at, killed: false });
                 self.child.signal(Signal::TERM);
                 // A stopped process does not see the request.
                 self.child.signal(Signal::CONT);
