@@ -23,6 +23,9 @@ struct Known {
     doubtful: bool,
     /// Whether it was asked for more than once: then it may be in line already.
     again: bool,
+    /// How many copies of a claim that had been answered are on their way. One that arrived after a withdrawal, which found
+    /// the claim and so saw no reason to keep others out, would come in for nobody.
+    repeated: u32,
     /// The token that bare commands wrote, or may have, as long as it is not known to be the claim's.
     bare: Option<Token>,
     stand: Stand,
@@ -68,6 +71,7 @@ impl Claims {
                 // The copy that was sent before is yet to be answered, or never will be.
                 known.doubtful |= known.stand == Stand::Asked;
                 known.again = true;
+                known.repeated += 1;
                 false
             }
             Entry::Vacant(vacant) => {
@@ -77,6 +81,7 @@ impl Claims {
                     answered: false,
                     doubtful: false,
                     again: false,
+                    repeated: 0,
                     bare: None,
                     stand: Stand::Asked,
                     turn: None,
@@ -84,6 +89,13 @@ impl Claims {
                 });
                 true
             }
+        }
+    }
+
+    /// Notes that one of the copies that were asked for again has been answered, or was never sent.
+    pub(crate) fn answered_again(&self, claim: ClaimId) {
+        if let Some(known) = self.0.lock().get_mut(&claim) {
+            known.repeated = known.repeated.saturating_sub(1);
         }
     }
 
@@ -163,7 +175,7 @@ impl Claims {
     pub(crate) fn withdrawn(&self, claim: ClaimId) -> bool {
         self.0.lock().remove(&claim).is_none_or(|mut known| {
             known.change(Stand::Gone(GoneReason::Withdrawn));
-            known.doubtful
+            known.doubtful || known.repeated > 0
         })
     }
 
@@ -308,5 +320,22 @@ mod tests {
         claims.granted(claim.id, held, at(1));
         claims.in_doubt(claim.id);
         assert!(claims.withdrawn(claim.id));
+    }
+
+    /// A quorum raises the token of what it holds, and may give it back before that is answered.
+    #[test]
+    fn a_claim_that_is_held_is_doubtful_while_it_is_asked_for_again() {
+        let (claims, claim) = (Claims::default(), claim());
+        let held = Held { token: Token::new(1).unwrap(), slot: None };
+        let take = || {
+            claims.asked(&claim, at(1));
+            claims.granted(claim.id, held, at(1));
+            claims.asked(&claim, at(2));
+        };
+        take();
+        assert!(claims.withdrawn(claim.id), "a copy may arrive later");
+        take();
+        claims.answered_again(claim.id);
+        assert!(!claims.withdrawn(claim.id), "both have arrived");
     }
 }

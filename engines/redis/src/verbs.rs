@@ -42,6 +42,9 @@ impl Inner {
 
     /// What a claim comes to, `new` if it was asked for the first time.
     pub(crate) fn conclude(&self, claim: &Claim, new: bool, said: Result<Said>) -> Result<Claimed> {
+        if !new && said.as_ref().map_or_else(Error::effect, |_| Effect::None) == Effect::None {
+            self.claims.answered_again(claim.id);
+        }
         let said = said.inspect_err(|error| match error.effect() {
             Effect::None if new => self.claims.never_sent(claim.id),
             Effect::None => {}

@@ -51,7 +51,10 @@ impl Inner {
     /// Looks how a claim stands at the server. `None` if that is noted now, or must be looked at again.
     async fn look(&self, claim: &Arc<Claim>, tries: u32) -> Result<Option<Look>> {
         // Another connection may have asked for it: what is known of it here is what the server says.
-        self.claims.asked(claim, SystemClock.now());
+        if !self.claims.asked(claim, SystemClock.now()) {
+            // Who only looks sends no copy that could come in.
+            self.claims.answered_again(claim.id);
+        }
         match self.ask(claim, 'a').await {
             Ok(Said::Queued(..) | Said::Granted(_)) => Ok(self.claims.take_look(claim.id)),
             Ok(Said::Busy(_)) => Err(unexpected()),

@@ -17,6 +17,7 @@ each_way {
     a_dropped_queued_claim_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
     claims_dropped_together_can_be_withdrawn [] "Dropping the future leaves every one of them in doubt, as [`Engine::claim`] does."
     claims_dropped_in_a_crowd_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
+    claims_repeated_in_a_crowd_can_be_withdrawn [] "Dropping the future leaves the claim in doubt; the caller withdraws it. A withdrawal that was asked for later wins, also over a claim that is still on its way."
     a_dropped_wait_leaves_nothing_but_the_place [] "Dropping the future keeps the place in the queue."
     a_dropped_withdrawal_can_be_repeated [] "Answers per claim, in the order asked; never an error to repeat."
     a_dropped_renewal_keeps_the_claim [] "A claim that is gone is never brought back"
@@ -105,6 +106,38 @@ async fn claims_dropped_in_a_crowd_can_be_withdrawn(context: Context) -> Result<
         futures::future::try_join_all(dropped).await?;
         two.nothing_left().await?;
         for claim in &asked {
+            let again = Arc::new(context.alone(&claim.resource));
+            two.take(&again).await?;
+            two.release(&again).await?;
+        }
+    }
+    Ok(())
+}
+
+/// As a quorum does that raises a token, and gives the claim back before each node has answered: the withdrawal finds the
+/// claim, and must keep out the copy that comes behind it all the same.
+async fn claims_repeated_in_a_crowd_can_be_withdrawn(context: Context) -> Result<()> {
+    const POLLS: usize = 5;
+    let (one, two) = context.connect_two().await?;
+    for first in 0..POLLS {
+        let mut held = Vec::new();
+        for number in 0..context.effort(20, 10) {
+            let claim = Arc::new(context.alone(&name(&format!("r{number}"))));
+            let token = one.take(&claim).await?.token;
+            let mut raised = (*claim).clone();
+            raised.token_floor = Some(token);
+            held.push((claim, Arc::new(raised)));
+        }
+        let dropped = held.iter().zip(first..).map(|((claim, raised), at)| {
+            let asking = cut(at % POLLS, one.claim(raised));
+            async {
+                let _ = asking.await;
+                one.give_back(claim).await
+            }
+        });
+        futures::future::try_join_all(dropped).await?;
+        two.nothing_left().await?;
+        for (claim, _) in &held {
             let again = Arc::new(context.alone(&claim.resource));
             two.take(&again).await?;
             two.release(&again).await?;
