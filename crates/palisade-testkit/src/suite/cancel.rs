@@ -117,21 +117,25 @@ async fn claims_dropped_in_a_crowd_can_be_withdrawn(context: Context) -> Result<
 /// As a quorum does that raises a token, and gives the claim back before each node has answered: the withdrawal finds the
 /// claim, and must keep out the copy that comes behind it all the same.
 async fn claims_repeated_in_a_crowd_can_be_withdrawn(context: Context) -> Result<()> {
-    const POLLS: usize = 5;
+    const TURNS: usize = 6;
     let (one, two) = context.connect_two().await?;
-    for first in 0..POLLS {
+    for first in 0..TURNS {
         let mut held = Vec::new();
         for number in 0..context.effort(20, 10) {
             let claim = Arc::new(context.alone(&name(&format!("r{number}"))));
-            let token = one.take(&claim).await?.token;
             let mut raised = (*claim).clone();
-            raised.token_floor = Some(token);
+            raised.token_floor = Some(one.take(&claim).await?.token);
             held.push((claim, Arc::new(raised)));
         }
         let dropped = held.iter().zip(first..).map(|((claim, raised), at)| {
-            let asking = cut(at % POLLS, one.claim(raised));
-            async {
-                let _ = asking.await;
+            let (one, asking) = (&one, one.claim(raised));
+            async move {
+                // Cut while others run, who may be about to send it.
+                tokio::select! {
+                    biased;
+                    _ = asking => {}
+                    () = others_run(at % TURNS) => {}
+                }
                 one.give_back(claim).await
             }
         });
@@ -144,6 +148,12 @@ async fn claims_repeated_in_a_crowd_can_be_withdrawn(context: Context) -> Result
         }
     }
     Ok(())
+}
+
+async fn others_run(times: usize) {
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn a_dropped_wait_leaves_nothing_but_the_place(context: Context) -> Result<()> {
