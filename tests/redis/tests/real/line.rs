@@ -93,6 +93,26 @@ impl Line {
         Ok(waiters.map(|waiter| waiter.claim).collect())
     }
 
+    /// Looks, and finds all that wait in their order, each once.
+    async fn is_in_order(&self) -> Result<()> {
+        let (seen, expected) = (self.waiters().await?, &self.ids()[1..]);
+        ensure!(seen == expected, "in line are {seen:?}, and should be {expected:?}");
+        Ok(())
+    }
+
+    /// One that waits leaves, and stays connected for as long as its engine is kept.
+    async fn leaves(&mut self, at: usize) -> Result<RedisEngine> {
+        let (engine, claim) = self.members.remove(at);
+        let answer = engine.withdraw(&[claim]).await?;
+        ensure!(answer == [Withdrawn::LeftQueue], "it was in line, but its withdrawal says {answer:?}");
+        Ok(engine)
+    }
+
+    /// What stands for one of those who stand apart.
+    async fn entry(&self, at: &str) -> Result<String> {
+        Ok(self.server.ask(&["LINDEX", "palisade:{orders}:q", at]).await?.text().to_owned())
+    }
+
     fn ids(&self) -> Vec<ClaimId> {
         self.members.iter().map(|(_, claim)| claim.id).collect()
     }
@@ -111,9 +131,8 @@ async fn whoever_looks_puts_all_in_their_place() -> Result<()> {
     for _ in 0..2 {
         line.serve_first().await?;
     }
-    let ids = line.ids();
     ensure!(line.apart().await? == 3, "those who came by the shortcut are let in one by one");
-    ensure!(line.waiters().await? == ids[1..], "the line is out of order");
+    line.is_in_order().await?;
     ensure!(line.apart().await? == 0, "somebody still stands apart");
     line.serve_all().await
 }
@@ -136,8 +155,7 @@ async fn a_claim_that_is_asked_for_again_stands_in_line_once() -> Result<()> {
     let (engine, claim) = &line.members[3];
     let Claimed::Queued(place) = engine.claim(claim).await? else { bail!("it has left the line") };
     ensure!(place.ahead == 2, "its place moved: {} wait ahead of it", place.ahead);
-    let ids = line.ids();
-    ensure!(line.waiters().await? == ids[1..], "the line is not what it was");
+    line.is_in_order().await?;
     line.serve_all().await
 }
 
@@ -145,14 +163,13 @@ async fn a_claim_that_is_asked_for_again_stands_in_line_once() -> Result<()> {
 #[tokio::test]
 async fn a_copy_that_comes_late_is_no_second_claim() -> Result<()> {
     let mut line = Line::of(5).await?;
-    let copy = line.server.ask(&["LINDEX", "palisade:{orders}:q", "1"]).await?.text().to_owned();
+    let copy = line.entry("1").await?;
     line.server.ask(&["RPUSH", "palisade:{orders}:q", &copy]).await?;
-    let ids = line.ids();
-    ensure!(line.waiters().await? == ids[1..], "it is in line twice");
+    line.is_in_order().await?;
     // And one of whoever holds.
-    let own = format!("{}{}", ids[0], &copy[32..]);
+    let own = format!("{}{}", line.ids()[0], &copy[32..]);
     line.server.ask(&["RPUSH", "palisade:{orders}:q", &own]).await?;
-    ensure!(line.waiters().await? == ids[1..], "the holder is in line");
+    line.is_in_order().await?;
     line.serve_all().await
 }
 
@@ -160,7 +177,7 @@ async fn a_copy_that_comes_late_is_no_second_claim() -> Result<()> {
 #[tokio::test]
 async fn who_stands_apart_twice_has_one_turn() -> Result<()> {
     let mut line = Line::of(3).await?;
-    let copy = line.server.ask(&["LINDEX", "palisade:{orders}:q", "0"]).await?.text().to_owned();
+    let copy = line.entry("0").await?;
     line.server.ask(&["RPUSH", "palisade:{orders}:q", &copy]).await?;
     line.serve_all().await
 }
@@ -170,9 +187,7 @@ async fn who_stands_apart_twice_has_one_turn() -> Result<()> {
 async fn who_stands_apart_is_found_without_the_mark() -> Result<()> {
     let mut line = Line::of(5).await?;
     line.server.ask(&["DEL", "palisade:m"]).await?;
-    let (engine, claim) = line.members.remove(2);
-    let answer = engine.withdraw(&[claim]).await?;
-    ensure!(answer == [Withdrawn::LeftQueue], "it was in line, but its withdrawal says {answer:?}");
+    let _left = line.leaves(2).await?;
     let (engine, claim) = &line.members[3];
     let answer = engine.renew(&[Arc::clone(claim)]).await?;
     ensure!(matches!(answer[0], Renewed::Valid { .. }), "it waits, but its renewal says {answer:?}");
@@ -188,8 +203,7 @@ async fn a_line_stands_on_a_server_that_believes_in_1973() -> Result<()> {
     let mut line = Line::at(server, 6).await?;
     ensure!(line.apart().await? == 4, "they did not come by the shortcut");
     line.serve_first().await?;
-    let ids = line.ids();
-    ensure!(line.waiters().await? == ids[1..], "the line is not what it was");
+    line.is_in_order().await?;
     line.serve_all().await
 }
 
@@ -206,8 +220,7 @@ async fn what_somebody_else_wrote_fails_no_other_claim() -> Result<()> {
     let answers = engine.renew(&both).await?;
     ensure!(answers.iter().all(|answer| matches!(answer, Renewed::Valid { .. })), "{answers:?}");
     ensure!(engine.withdraw(&both[..1]).await? == [Withdrawn::Released], "it was held");
-    let ids = line.ids();
-    ensure!(line.waiters().await? == ids[1..], "the line is not what it was");
+    line.is_in_order().await?;
     line.serve_all().await
 }
 
@@ -216,9 +229,7 @@ async fn whoever_leaves_or_dies_stalls_nobody() -> Result<()> {
     let mut line = Line::of(8).await?;
     // Dies, and its connection with it.
     drop(line.members.remove(5));
-    let (engine, claim) = line.members.remove(3);
-    let answer = engine.withdraw(&[claim]).await?;
-    ensure!(answer == [Withdrawn::LeftQueue], "it was in line, but its withdrawal says {answer:?}");
+    let _left = line.leaves(3).await?;
     drop(line.members.remove(1));
     // What is told to somebody who ends at that moment is told in vain, and stands until its TTL.
     until("the server has noticed", async || Ok(line.connected().await? == line.members.len() + 1)).await?;
