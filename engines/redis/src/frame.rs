@@ -1,23 +1,51 @@
-use redis::{RedisResult, Value};
+use redis::{PushKind, RedisResult, Value};
 
 /// The first whole answer in `bytes`, and how long it is; `None` if the rest is yet to come.
 ///
-/// What the scripts answer most is read here; anything else is left to the library.
+/// What servers answer most is read here; anything else is left to the library, which makes itself a buffer of
+/// 8 KiB for each answer.
 pub(crate) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
     let Some(length) = length(bytes, 0)? else { return Ok(None) };
-    let frame = &bytes[..length];
-    let value = match frame[0] {
-        b':' => frame.get(1..length - 2).and_then(number).map(Value::Int),
-        b'$' => line_end(frame).filter(|end| *end < length).map(|start| {
-            let text = &frame[start..length - 2];
-            Value::BulkString(text.to_vec())
-        }),
-        _ => None,
-    };
-    match value {
-        Some(value) => Ok(Some((value, length))),
-        None => redis::parse_redis_value(frame).map(|value| Some((value, length))),
+    match usual(&bytes[..length]) {
+        Some((value, read)) if read == length => Ok(Some((value, length))),
+        _ => redis::parse_redis_value(&bytes[..length]).map(|value| Some((value, length))),
     }
+}
+
+/// The first answer in `bytes`, which are whole, and how long it is; `None` if it is of a kind that is rare.
+fn usual(bytes: &[u8]) -> Option<(Value, usize)> {
+    let start = line_end(bytes)?;
+    let line = bytes.get(1..start - 2)?;
+    match (bytes[0], line) {
+        (b'+', b"OK") => Some((Value::Okay, start)),
+        (b'_', b"") | (b'$' | b'*', b"-1") => Some((Value::Nil, start)),
+        (b':', _) => Some((Value::Int(number(line)?), start)),
+        (b'$', _) => {
+            let end = start.checked_add(usize::try_from(number(line)?).ok()?)?;
+            Some((Value::BulkString(bytes.get(start..end)?.to_vec()), end + 2))
+        }
+        (b'*', _) => parts(bytes, start, number(line)?).map(|(parts, end)| (Value::Array(parts), end)),
+        (b'>', _) => {
+            let (mut data, end) = parts(bytes, start, number(line)?)?;
+            let is_message = matches!(data.first(), Some(Value::BulkString(kind)) if kind == b"message");
+            is_message.then(|| {
+                data.remove(0);
+                (Value::Push { kind: PushKind::Message, data }, end)
+            })
+        }
+        _ => None,
+    }
+}
+
+/// So many answers, one behind the other, and where they end.
+fn parts(bytes: &[u8], start: usize, count: i64) -> Option<(Vec<Value>, usize)> {
+    let (mut parts, mut end) = (Vec::with_capacity(usize::try_from(count).ok()?), start);
+    for _ in 0..count {
+        let (part, length) = usual(&bytes[end..])?;
+        parts.push(part);
+        end += length;
+    }
+    Some((parts, end))
 }
 
 /// How deep an answer may be nested: far more than any is, far less than a stack holds.
@@ -76,9 +104,15 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_once_it_is_there_and_not_before() {
-        let cases: [&[u8]; 10] = [
+        let cases: [&[u8]; 16] = [
             b"+OK\r\n",
+            b"+QUEUED\r\n",
             b":-42\r\n",
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*3\r\n$2\r\n\r\n\r\n_\r\n*1\r\n$-1\r\n",
+            b"*2\r\n+OK\r\n-ERR no\r\n",
+            b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n",
             b"$5\r\na\r\nbc\r\n",
             b"$-1\r\n",
             b"_\r\n",

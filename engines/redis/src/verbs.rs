@@ -265,7 +265,10 @@ impl Inner {
     pub(crate) async fn withdraw(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
         match claims {
             [claim] => Ok(vec![self.withdraw_soon(claim).await?]),
-            claims => all(self.batches(claims).map(|some| self.withdraw_some(some)).collect()).await,
+            // Boxed, so that each single withdrawal, which is the usual one, need not make room for it.
+            claims => {
+                Box::pin(all(self.batches(claims).map(|some| self.withdraw_some(some)).collect())).await
+            }
         }
     }
 
