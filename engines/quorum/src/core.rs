@@ -3,7 +3,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use palisade_core::{
     BootInstant, Claim, ClaimId, Clock, ConnectionState, Engine, Gather, Profile, Result, Signal, Signals,
     Source, Token, Traffic, Withdrawn,
@@ -125,11 +124,11 @@ impl Core {
     }
 
     /// Asks a node, which has until the limit to answer.
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn ask<T, Asking: Future<Output = Result<T>>>(
         &self,
         limit: Limit,
         node: usize,
-        verb: impl FnOnce(Arc<dyn Engine>) -> BoxFuture<'static, Result<T>>,
+        verb: impl FnOnce(Arc<dyn Engine>) -> Asking,
     ) -> Result<T> {
         let engine = self.voters[node].engine().map_err(|failure| failure.error())?;
         let answer = limit.keep(verb(engine)).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::{FutureExt, join_all};
+use futures::future::join_all;
 use palisade_core::{Change, Changed, Claim, ClaimId, Evicted, GoneReason, Name, Page, Result, Selector};
 
 use crate::attempt;
@@ -35,8 +35,8 @@ impl Core {
 
     async fn evict_at(&self, node: usize, resource: &Name, claim: ClaimId, reason: &str) -> Result<bool> {
         let selector = Selector::resource(resource.clone());
-        let look = self.ask(self.limit_about(Page::default().limit), node, |engine| {
-            async move { engine.inspect(&selector, &Page::default()).await }.boxed()
+        let look = self.ask(self.limit_about(Page::default().limit), node, |engine| async move {
+            engine.inspect(&selector, &Page::default()).await
         });
         let seen = look.await?;
         let all = seen.resources.iter().flat_map(|view| view.holders.iter().chain(&view.waiters));
@@ -44,9 +44,8 @@ impl Core {
         let mut done = false;
         for id in mine.collect::<Vec<_>>() {
             let (resource, reason) = (resource.clone(), reason.to_owned());
-            let asking = self.ask(self.limit(), node, |engine| {
-                async move { engine.evict(&resource, id, &reason).await }.boxed()
-            });
+            let asking = self
+                .ask(self.limit(), node, |engine| async move { engine.evict(&resource, id, &reason).await });
             done |= asking.await? == Evicted::Done;
         }
         Ok(done)
@@ -79,9 +78,8 @@ impl Core {
         let limit = self.limit();
         let asked = shares.into_iter().map(|(node, claim)| {
             let change = change.clone();
-            let asking = self.ask(limit.clone(), node, |engine| {
-                async move { engine.change(&claim, &change).await }.boxed()
-            });
+            let asking =
+                self.ask(limit.clone(), node, |engine| async move { engine.change(&claim, &change).await });
             async move { (node, asking.await) }
         });
         let (mut done, mut gone, mut reason, mut troubles) = (0, 0, GoneReason::Unknown, Vec::new());

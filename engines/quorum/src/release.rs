@@ -58,7 +58,7 @@ impl Core {
         let limit = self.limit_about(shares.values().map(Vec::len).max().unwrap_or(0));
         let mut calls: FuturesUnordered<_> = shares
             .into_iter()
-            .map(|(node, share)| Arc::clone(self).send_withdrawal(limit.clone(), node, share).boxed())
+            .map(|(node, share)| Arc::clone(self).send_withdrawal(limit.clone(), node, share))
             .collect();
         let mut troubles = Vec::new();
         let mut clear = false;
@@ -147,13 +147,17 @@ impl Core {
         claims: Vec<Arc<Claim>>,
     ) -> Result<Vec<Withdrawn>> {
         let batch = self.voters[node].engine().map_or(usize::MAX, |engine| engine.profile().batch.max(1));
+        if claims.len() <= batch {
+            return self.ask(limit, node, |engine| async move { engine.withdraw(&claims).await }).await;
+        }
         let mut answers = Vec::with_capacity(claims.len());
         let mut first = Some(limit);
         for part in claims.chunks(batch) {
             let limit = first.take().unwrap_or_else(|| self.limit_about(part.len()));
             let part = part.to_vec();
-            let asking = self.ask(limit, node, |engine| async move { engine.withdraw(&part).await }.boxed());
-            answers.extend(asking.await?);
+            // Boxed, so that what goes in one call, as nearly all does, need not make room for it.
+            let asking = self.ask(limit, node, |engine| async move { engine.withdraw(&part).await });
+            answers.extend(Box::pin(asking).await?);
         }
         Ok(answers)
     }

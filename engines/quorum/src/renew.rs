@@ -114,7 +114,7 @@ impl Core {
         for part in share.chunks(batch) {
             let part: Vec<_> = part.iter().map(|(_, claim)| Arc::clone(claim)).collect();
             let limit = self.limit_about(part.len());
-            let asking = self.ask(limit, node, |engine| async move { engine.renew(&part).await }.boxed());
+            let asking = self.ask(limit, node, |engine| async move { engine.renew(&part).await });
             match asking.await {
                 Ok(part) => answers.extend(part),
                 Err(error) => return (node, share, Err(error)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::{FutureExt, join_all};
+use futures::future::join_all;
 use palisade_core::{BootInstant, Claimed, ErrorKind, GoneReason, Grant, Result, Token};
 
 use crate::ballot::{Ballot, Phase, Standing, honoured_until};
@@ -68,8 +68,7 @@ impl Core {
         asked: BootInstant,
     ) {
         let latest = asked + claim.ttl.as_duration();
-        let answer =
-            self.ask(self.limit(), node, |engine| async move { engine.claim(&claim).await }.boxed()).await;
+        let answer = self.ask(self.limit(), node, |engine| async move { engine.claim(&claim).await }).await;
         let mut tally = ballot.tally.lock();
         let seat = &mut tally.seats[node];
         match answer {

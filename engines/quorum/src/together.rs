@@ -46,8 +46,7 @@ impl Core {
     /// Asks a node for several claims at once.
     async fn ask_each(&self, limit: Limit, node: usize, claims: &[Arc<Claim>]) -> Vec<Result<Claimed>> {
         let all: Vec<Arc<Claim>> = claims.to_vec();
-        let asking =
-            self.ask(limit, node, |engine| Box::pin(async move { heard(engine.claim_each(&all).await) }));
+        let asking = self.ask(limit, node, |engine| async move { heard(engine.claim_each(&all).await) });
         asking.await.unwrap_or_else(|error| {
             let failure = Failure::of(&error);
             claims.iter().map(|_| Err(failure.error())).collect()

@@ -26,9 +26,8 @@ impl Core {
         let mut asked: FuturesUnordered<_> = (0..self.nodes())
             .map(|node| {
                 let (selector, page) = (selector.clone(), page.clone());
-                let asking = self.ask(limit.clone(), node, |engine| {
-                    async move { engine.inspect(&selector, &page).await }.boxed()
-                });
+                let asking = self
+                    .ask(limit.clone(), node, |engine| async move { engine.inspect(&selector, &page).await });
                 async move { (node, asking.await) }
             })
             .collect();
@@ -118,7 +117,7 @@ impl Core {
         let limit = self.limit_about(Page::default().limit);
         let asked = (0..self.nodes()).map(|node| {
             let selector = selector.clone();
-            self.ask(limit.clone(), node, |engine| async move { engine.watch(&selector).await }.boxed())
+            self.ask(limit.clone(), node, |engine| async move { engine.watch(&selector).await })
         });
         join_all(asked).await.into_iter().flatten().collect()
     }

@@ -271,7 +271,7 @@ impl Driver {
     fn send(&mut self, limit: Limit, node: usize, claim: Arc<Claim>, asked: BootInstant) {
         let core = Arc::clone(&self.core);
         let step = async move {
-            let asking = core.ask(limit, node, |engine| async move { engine.claim(&claim).await }.boxed());
+            let asking = core.ask(limit, node, |engine| async move { engine.claim(&claim).await });
             let answer = asking.await;
             Step::Claimed { node, asked, answer }
         };
@@ -294,8 +294,7 @@ impl Driver {
         let core = Arc::clone(&self.core);
         let step = async move {
             let claims = [Arc::clone(&old)];
-            let asking =
-                core.ask(core.limit(), node, |engine| async move { engine.withdraw(&claims).await }.boxed());
+            let asking = core.ask(core.limit(), node, |engine| async move { engine.withdraw(&claims).await });
             let done = asking.await.is_ok();
             Step::Left { node, claim: old, done }
         };
