@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use palisade::{Client, ClientBuilder, Mutex, MutexGuard, Reach};
-use palisade_testkit::launch::{self, launch};
+use palisade_testkit::launch::{self, Purpose, launch};
 use palisade_testkit::{Calls, Counting};
 
 use crate::Options;
@@ -36,7 +36,7 @@ pub(crate) struct Target {
 impl Target {
     /// Starts the engine if its URL asks for that, and connects once to see that it serves.
     pub(crate) async fn open(options: &Options) -> Result<Self> {
-        let launched = launch(&options.engine, &options.helper).await?;
+        let launched = launch(&options.engine, &options.helper, Purpose::Speed).await?;
         let started = options.engine.starts_with("local:");
         let url = if started { as_usual(&launched.url(&[])) } else { launched.url(&[]) };
         let entry = Entry::of_url(&url)?;
@@ -49,7 +49,6 @@ impl Target {
         client.close().await;
         let raw = (entry.open)(&url).context("cannot prepare the raw limit beside the engine")?;
         if started {
-            raw.settle().await.context("cannot prepare the engine that was started for this run")?;
             until_granting(&url, &namespace).await?;
         }
         Ok(Self {

@@ -65,12 +65,6 @@ pub trait RawLimit: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Prepares a server that was started for this run: one that waits for its disk would hide what
-    /// Palisade adds.
-    async fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
     /// The same engine with another setting that a single client should be measured with too.
     fn settings(&self) -> Result<Vec<Setting>> {
         Ok(Vec::new())

@@ -245,13 +245,6 @@ impl RawLimit for Redis {
     fn measures_clients_of_one_process(&self) -> bool {
         self.servers.len() == 1
     }
-
-    async fn settle(&self) -> Result<()> {
-        for mut line in self.connect().await? {
-            redis::cmd("CONFIG").arg("SET").arg("appendonly").arg("no").exec_async(&mut line).await?;
-        }
-        Ok(())
-    }
 }
 
 /// What the death of a holder leaves behind stands for so long: short, because a run waits for it.

@@ -16,14 +16,14 @@ use crate::servers::{EtcdOptions, EtcdServer, EtcdSet, newer_etcd};
 pub(super) const LOCAL: Local = Local {
     name: "etcd",
     nodes: 3,
-    start: |nodes, _| start("etcd", nodes, newer_etcd().unwrap_or_else(|_| DEBIAN.into())).boxed(),
+    start: |nodes, _, _| start("etcd", nodes, newer_etcd().unwrap_or_else(|_| DEBIAN.into())).boxed(),
 };
 
 /// A cluster of the etcd that the system brings.
 pub(super) const SYSTEM: Local = Local {
     name: "etcd-system",
     nodes: 3,
-    start: |nodes, _| start("etcd-system", nodes, DEBIAN.into()).boxed(),
+    start: |nodes, _, _| start("etcd-system", nodes, DEBIAN.into()).boxed(),
 };
 
 const DEBIAN: &str = "etcd";

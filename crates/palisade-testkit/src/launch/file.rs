@@ -12,7 +12,7 @@ use crate::misuse::misuse;
 
 /// The embedded engine, in a folder that is gone afterwards.
 pub(super) const LOCAL: Local =
-    Local { name: "file", nodes: 1, start: |nodes, _| future::ready(start(nodes)).boxed() };
+    Local { name: "file", nodes: 1, start: |nodes, _, _| future::ready(start(nodes)).boxed() };
 
 #[derive(Debug)]
 struct Folder(TempDir);

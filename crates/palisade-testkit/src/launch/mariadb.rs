@@ -3,27 +3,32 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use futures::FutureExt;
 
-use super::{Local, Server, Survives, Target};
+use super::{Local, Purpose, Server, Survives, Target};
 use crate::history::FaultKind;
 use crate::misuse::misuse;
 use crate::servers::{MariaDbOptions, MariaDbServer};
 
 /// One MariaDB server.
-pub(super) const LOCAL: Local =
-    Local { name: "mariadb", nodes: 1, start: |nodes, _| start("local:mariadb", nodes, false, "").boxed() };
+pub(super) const LOCAL: Local = Local {
+    name: "mariadb",
+    nodes: 1,
+    start: |nodes, _, purpose| start("local:mariadb", nodes, purpose, false, "").boxed(),
+};
 
 /// One that waits for its disk.
 pub(super) const SYNCED: Local = Local {
     name: "mariadb-synced",
     nodes: 1,
-    start: |nodes, _| start("local:mariadb-synced", nodes, true, "").boxed(),
+    start: |nodes, _, purpose| start("local:mariadb-synced", nodes, purpose, true, "").boxed(),
 };
 
 /// One whose session locks decide.
 pub(super) const ADVISORY: Local = Local {
     name: "mariadb-advisory",
     nodes: 1,
-    start: |nodes, _| start("local:mariadb-advisory", nodes, false, "?mode=advisory").boxed(),
+    start: |nodes, _, purpose| {
+        start("local:mariadb-advisory", nodes, purpose, false, "?mode=advisory").boxed()
+    },
 };
 
 #[derive(Debug)]
@@ -40,6 +45,7 @@ struct MariaDb {
 async fn start(
     name: &'static str,
     nodes: u32,
+    purpose: Purpose,
     fsync: bool,
     options: &'static str,
 ) -> Result<Box<dyn Target>> {
@@ -47,17 +53,25 @@ async fn start(
         misuse!("{name} is one server, not {nodes}");
     }
     let how = MariaDbOptions { fsync, ..MariaDbOptions::default() };
-    let (server, true_clock) = match MariaDbServer::start(MariaDbOptions { clock: true, ..how.clone() }).await
-    {
-        Ok(server) => (server, None),
-        // Without a clock of its own; what ails both is not the clock.
-        Err(problem) => match MariaDbServer::start(how).await {
-            Ok(server) => (server, Some(format!("{problem:#}"))),
-            Err(_) => return Err(problem),
-        },
-    };
+    let (server, true_clock) = server(how, purpose).await?;
     let address = server.address();
     Ok(Box::new(MariaDb { name, address, options, servers: vec![Box::new(server)], true_clock }))
+}
+
+/// Starts a server; for faults one whose clock can be shifted. Where that cannot be, one that goes by the true clock,
+/// and says why.
+async fn server(options: MariaDbOptions, purpose: Purpose) -> Result<(MariaDbServer, Option<String>)> {
+    if purpose == Purpose::Speed {
+        return Ok((MariaDbServer::start(options).await?, purpose.true_clock()));
+    }
+    match MariaDbServer::start(MariaDbOptions { clock: true, ..options.clone() }).await {
+        Ok(server) => Ok((server, None)),
+        Err(problem) => match MariaDbServer::start(options).await {
+            Ok(server) => Ok((server, Some(format!("{problem:#}")))),
+            // What ails both is not the clock.
+            Err(_) => Err(problem),
+        },
+    }
 }
 
 impl MariaDb {

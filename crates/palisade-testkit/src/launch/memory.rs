@@ -17,12 +17,15 @@ use crate::remote::{ServerOptions, ServerProcess};
 /// The memory engine in a server process of its own, reached over TCP: to try the faults of networks
 /// without installing anything.
 pub(super) const LOCAL: Local =
-    Local { name: "memory", nodes: 1, start: |nodes, helper| start(nodes, helper.clone(), false).boxed() };
+    Local { name: "memory", nodes: 1, start: |nodes, helper, _| start(nodes, helper.clone(), false).boxed() };
 
 /// The same, but it is killed, and forgets: what every checker must notice.
 #[cfg(feature = "planted-bugs")]
-pub(super) const FORGETFUL: Local =
-    Local { name: "forgetful", nodes: 1, start: |nodes, helper| start(nodes, helper.clone(), true).boxed() };
+pub(super) const FORGETFUL: Local = Local {
+    name: "forgetful",
+    nodes: 1,
+    start: |nodes, helper, _| start(nodes, helper.clone(), true).boxed(),
+};
 
 #[derive(Debug)]
 struct Memory {

@@ -171,6 +171,22 @@ pub trait Server: Send + Sync + fmt::Debug {
     }
 }
 
+/// What an engine is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Faults: its clocks can be shifted, and it keeps what it must to outlive them.
+    Faults,
+    /// Figures: servers as people run them.
+    Speed,
+}
+
+impl Purpose {
+    /// Why no clock is shifted, where it is not a server that refuses.
+    fn true_clock(self) -> Option<String> {
+        (self == Self::Speed).then(|| "it was started to be measured".to_owned())
+    }
+}
+
 type Starting = BoxFuture<'static, Result<Box<dyn Target>>>;
 
 /// An engine that the harness can start.
@@ -180,7 +196,7 @@ struct Local {
     /// How many nodes there are if nobody says how many.
     nodes: u32,
     /// Starts so many nodes of it.
-    start: fn(u32, &HelperProgram) -> Starting,
+    start: fn(u32, &HelperProgram, Purpose) -> Starting,
 }
 
 /// Why two may hold a session lock at once.
@@ -217,7 +233,7 @@ const LOCAL: &[Local] = &[
 ///
 /// # Cancel safety
 /// Safe: what was started by then ends with the future.
-pub async fn launch(url: &str, helper: &HelperProgram) -> Result<Box<dyn Target>> {
+pub async fn launch(url: &str, helper: &HelperProgram, purpose: Purpose) -> Result<Box<dyn Target>> {
     let Some(local) = url.strip_prefix("local:") else {
         return given::target(url);
     };
@@ -229,7 +245,7 @@ pub async fn launch(url: &str, helper: &HelperProgram) -> Result<Box<dyn Target>
         },
     };
     match LOCAL.iter().find(|local| local.name == name) {
-        Some(local) => (local.start)(nodes.unwrap_or(local.nodes), helper).await,
+        Some(local) => (local.start)(nodes.unwrap_or(local.nodes), helper, purpose).await,
         None => misuse!("there is no local:{name}; there are {}", local_names().join(", ")),
     }
 }

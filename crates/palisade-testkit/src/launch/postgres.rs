@@ -3,27 +3,32 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use futures::FutureExt;
 
-use super::{Local, Server, Survives, Target};
+use super::{Local, Purpose, Server, Survives, Target};
 use crate::history::FaultKind;
 use crate::misuse::misuse;
 use crate::servers::{PostgresOptions, PostgresServer};
 
 /// One PostgreSQL server.
-pub(super) const LOCAL: Local =
-    Local { name: "postgres", nodes: 1, start: |nodes, _| start("local:postgres", nodes, false, "").boxed() };
+pub(super) const LOCAL: Local = Local {
+    name: "postgres",
+    nodes: 1,
+    start: |nodes, _, purpose| start("local:postgres", nodes, purpose, false, "").boxed(),
+};
 
 /// One that waits for its disk.
 pub(super) const SYNCED: Local = Local {
     name: "postgres-synced",
     nodes: 1,
-    start: |nodes, _| start("local:postgres-synced", nodes, true, "").boxed(),
+    start: |nodes, _, purpose| start("local:postgres-synced", nodes, purpose, true, "").boxed(),
 };
 
 /// One whose session locks decide.
 pub(super) const ADVISORY: Local = Local {
     name: "postgres-advisory",
     nodes: 1,
-    start: |nodes, _| start("local:postgres-advisory", nodes, false, "?mode=advisory").boxed(),
+    start: |nodes, _, purpose| {
+        start("local:postgres-advisory", nodes, purpose, false, "?mode=advisory").boxed()
+    },
 };
 
 #[derive(Debug)]
@@ -40,6 +45,7 @@ struct Postgres {
 async fn start(
     name: &'static str,
     nodes: u32,
+    purpose: Purpose,
     fsync: bool,
     options: &'static str,
 ) -> Result<Box<dyn Target>> {
@@ -47,14 +53,17 @@ async fn start(
         misuse!("{name} is one server, not {nodes}");
     }
     let (server, true_clock) =
-        with_own_clock(PostgresOptions { fsync, ..PostgresOptions::default() }).await?;
+        server(PostgresOptions { fsync, ..PostgresOptions::default() }, purpose).await?;
     let address = server.address();
     Ok(Box::new(Postgres { name, address, options, servers: vec![Box::new(server)], true_clock }))
 }
 
-/// Starts a server whose clock can be shifted; where that cannot be, one that goes by the true clock,
+/// Starts a server; for faults one whose clock can be shifted. Where that cannot be, one that goes by the true clock,
 /// and says why.
-async fn with_own_clock(options: PostgresOptions) -> Result<(PostgresServer, Option<String>)> {
+async fn server(options: PostgresOptions, purpose: Purpose) -> Result<(PostgresServer, Option<String>)> {
+    if purpose == Purpose::Speed {
+        return Ok((PostgresServer::start(options).await?, purpose.true_clock()));
+    }
     match PostgresServer::start(PostgresOptions { clock: true, ..options.clone() }).await {
         Ok(server) => Ok((server, None)),
         Err(problem) => match PostgresServer::start(options).await {

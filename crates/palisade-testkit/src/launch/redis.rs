@@ -3,13 +3,14 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use futures::FutureExt;
 
-use super::{Local, Server, Survives, Target};
+use super::{Local, Purpose, Server, Survives, Target};
 use crate::history::FaultKind;
 use crate::misuse::misuse;
 use crate::servers::{Persistence, RedisOptions, RedisServer};
 
 /// One Redis server that keeps every acknowledged write.
-pub(super) const LOCAL: Local = Local { name: "redis", nodes: 1, start: |nodes, _| start(nodes).boxed() };
+pub(super) const LOCAL: Local =
+    Local { name: "redis", nodes: 1, start: |nodes, _, purpose| start(nodes, purpose).boxed() };
 
 #[derive(Debug)]
 struct Redis {
@@ -19,21 +20,22 @@ struct Redis {
     true_clock: Option<String>,
 }
 
-async fn start(nodes: u32) -> Result<Box<dyn Target>> {
+async fn start(nodes: u32, purpose: Purpose) -> Result<Box<dyn Target>> {
     if nodes != 1 {
         misuse!("local:redis is one server, not {nodes}; try local:redlock*{nodes} or local:redis+cluster");
     }
-    let options =
-        RedisOptions { persistence: Persistence::EveryWrite, clock: true, ..RedisOptions::default() };
-    let (server, true_clock) = with_own_clock(options).await?;
+    let (server, true_clock) = server(RedisOptions::default(), purpose).await?;
     Ok(Box::new(Redis { address: server.address(), servers: vec![Box::new(server)], true_clock }))
 }
 
-/// Starts a server whose clock can be shifted; where that cannot be, one that goes by the true clock,
-/// and says why.
-pub(super) async fn with_own_clock(options: RedisOptions) -> Result<(RedisServer, Option<String>)> {
-    let plain = RedisOptions { clock: false, ..options.clone() };
-    match RedisServer::start(options).await {
+/// Starts a server; for faults one that keeps every acknowledged write and whose clock can be shifted. Where that cannot be,
+/// one that goes by the true clock, and says why.
+pub(super) async fn server(options: RedisOptions, purpose: Purpose) -> Result<(RedisServer, Option<String>)> {
+    if purpose == Purpose::Speed {
+        return Ok((RedisServer::start(options).await?, purpose.true_clock()));
+    }
+    let plain = RedisOptions { persistence: Persistence::EveryWrite, ..options };
+    match RedisServer::start(RedisOptions { clock: true, ..plain.clone() }).await {
         Ok(server) => Ok((server, None)),
         Err(problem) => match RedisServer::start(plain).await {
             Ok(server) => Ok((server, Some(format!("{problem:#}")))),

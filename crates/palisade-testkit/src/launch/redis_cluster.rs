@@ -12,7 +12,7 @@ use crate::servers::{ClusterSet, Persistence, RedisOptions, RedisServer};
 
 /// A Cluster of three masters that keep every acknowledged write.
 pub(super) const LOCAL: Local =
-    Local { name: "redis+cluster", nodes: 3, start: |nodes, _| start(nodes).boxed() };
+    Local { name: "redis+cluster", nodes: 3, start: |nodes, _, _| start(nodes).boxed() };
 
 #[derive(Debug)]
 struct Cluster {

@@ -10,7 +10,7 @@ use crate::servers::{Persistence, RedisOptions, RedisServer, SentinelSet};
 
 /// A primary, its replica, and three Sentinels.
 pub(super) const LOCAL: Local =
-    Local { name: "redis+sentinel", nodes: 1, start: |nodes, _| start(nodes).boxed() };
+    Local { name: "redis+sentinel", nodes: 1, start: |nodes, _, _| start(nodes).boxed() };
 
 #[derive(Debug)]
 struct Watched {

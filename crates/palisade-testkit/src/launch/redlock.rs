@@ -6,14 +6,15 @@ use anyhow::Result;
 use futures::FutureExt;
 use futures::future::try_join_all;
 
-use super::redis::with_own_clock;
-use super::{Local, Server, Survives, Target};
+use super::redis::server;
+use super::{Local, Purpose, Server, Survives, Target};
 use crate::history::FaultKind;
 use crate::misuse::misuse;
-use crate::servers::{Persistence, RedisOptions};
+use crate::servers::RedisOptions;
 
 /// Independent Redis servers that vote.
-pub(super) const LOCAL: Local = Local { name: "redlock", nodes: 3, start: |nodes, _| start(nodes).boxed() };
+pub(super) const LOCAL: Local =
+    Local { name: "redlock", nodes: 3, start: |nodes, _, purpose| start(nodes, purpose).boxed() };
 
 /// No claim may last longer: a server that lost its data does not vote for so long. Above every TTL of
 /// a run that is not told otherwise, and short enough for the server to vote again within the run.
@@ -27,19 +28,14 @@ struct Redlock {
     true_clock: Option<String>,
 }
 
-async fn start(nodes: u32) -> Result<Box<dyn Target>> {
+async fn start(nodes: u32, purpose: Purpose) -> Result<Box<dyn Target>> {
     if !matches!(nodes, 3 | 5 | 7 | 9) {
         misuse!(
             "local:redlock*N starts 3, 5, 7 or 9 servers, not {nodes}: an even one more outlives no more"
         );
     }
-    let options = RedisOptions {
-        persistence: Persistence::EveryWrite,
-        clock: true,
-        up_for: LONGEST_TTL * 2,
-        ..RedisOptions::default()
-    };
-    let started = try_join_all((0..nodes).map(|_| with_own_clock(options.clone()))).await?;
+    let options = RedisOptions { up_for: LONGEST_TTL * 2, ..RedisOptions::default() };
+    let started = try_join_all((0..nodes).map(|_| server(options.clone(), purpose))).await?;
     try_join_all(started.iter().map(|(server, _)| server.up_for(LONGEST_TTL + Duration::from_secs(1))))
         .await?;
     let addresses = started.iter().map(|(server, _)| server.address()).collect();

@@ -15,7 +15,7 @@ use crate::servers::{ZooKeeperOptions, ZooKeeperServer, ZooKeeperSet, newer_zook
 pub(super) const LOCAL: Local = Local {
     name: "zk",
     nodes: 3,
-    start: |nodes, _| {
+    start: |nodes, _, _| {
         let debian = ZooKeeperOptions::default();
         let classes = newer_zookeeper().unwrap_or_else(|_| debian.classes.clone());
         start("zk", nodes, ZooKeeperOptions { classes, ..debian }).boxed()
@@ -26,7 +26,7 @@ pub(super) const LOCAL: Local = Local {
 pub(super) const SYSTEM: Local = Local {
     name: "zk-system",
     nodes: 3,
-    start: |nodes, _| start("zk-system", nodes, ZooKeeperOptions::default()).boxed(),
+    start: |nodes, _, _| start("zk-system", nodes, ZooKeeperOptions::default()).boxed(),
 };
 
 #[derive(Debug)]

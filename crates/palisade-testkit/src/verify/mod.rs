@@ -44,7 +44,7 @@ use self::station::Station;
 use self::teller::{Listener, Teller};
 use self::worker::Spec;
 use crate::history::{Begin, Event, FaultKind};
-use crate::launch::{Target, launch};
+use crate::launch::{Purpose, Target, launch};
 use crate::misuse::{Misuse, misuse};
 
 /// How far a run is.
@@ -73,7 +73,7 @@ pub async fn verify(settings: &Settings, progress: &dyn Fn(Progress)) -> Result<
     if settings.duration < Duration::from_secs(1) {
         misuse!("a run lasts for at least a second");
     }
-    let target: Arc<dyn Target> = launch(&settings.engine, &settings.helper).await?.into();
+    let target: Arc<dyn Target> = launch(&settings.engine, &settings.helper, Purpose::Faults).await?.into();
     let faults = faults(settings, &*target)?;
     if let Some(folder) = &settings.report {
         std::fs::create_dir_all(folder)
@@ -248,7 +248,9 @@ async fn station(settings: &Settings, target: &dyn Target, recorder: &Arc<Record
     let client = open(&target.url(&[]), &namespace, ttl).await?;
     let registers = match &settings.registers {
         Some(url) => {
-            if target.crosses_processes() && !launch(url, &settings.helper).await?.crosses_processes() {
+            if target.crosses_processes()
+                && !launch(url, &settings.helper, Purpose::Faults).await?.crosses_processes()
+            {
                 misuse!("registers at {url} live inside one process, and workers are several");
             }
             open(url, &namespace, ttl).await?
