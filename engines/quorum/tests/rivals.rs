@@ -152,6 +152,30 @@ async fn rivals_scattered_by_late_answers_find_together_again() {
     nothing_left(&servers).await;
 }
 
+/// Who is let in at the gate keeps all others waiting until it has the other nodes.
+#[tokio::test(start_paused = true)]
+async fn who_is_let_in_when_most_nodes_have_just_been_late_asks_them_again_soon() {
+    let servers = servers(5);
+    let (holder, waiter) = (open(&servers).await, open(&servers).await);
+    let (held, asked) = (long("a"), long("a"));
+    take(&holder, &held).await;
+    let silence = |silent: bool| {
+        for server in &servers[1..4] {
+            server.silent.store(silent, Ordering::Relaxed);
+        }
+    };
+    silence(true);
+    assert!(matches!(waiter.claim(&asked).await.unwrap(), Claimed::Queued(_)));
+    // What it asked of these is given back, and that is not answered either.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    silence(false);
+    assert_eq!(release(&holder, &held).await, Withdrawn::Released);
+    let waited = tokio::time::timeout(Duration::from_secs(1), waiter.wait(&asked)).await;
+    assert!(matches!(waited, Ok(Ok(Waited::Granted(_)))), "{waited:?}");
+    release(&waiter, &asked).await;
+    nothing_left(&servers).await;
+}
+
 /// Whether it was granted; if not, something went wrong on the way, as it may.
 async fn try_to_acquire(engine: &dyn Engine, claim: &Arc<Claim>) -> bool {
     match engine.claim(claim).await {

@@ -118,7 +118,8 @@ impl Driver {
                 self.wait_at(gate);
                 self.queued_at(gate);
                 let soon = now + self.ballot.claim.ttl.as_duration() / 6;
-                self.look_at = (self.ballot.tally.lock().until + self.core.node_timeout).min(soon);
+                let end = self.ballot.tally.lock().until + self.core.node_timeout;
+                (self.look_at, self.retries) = (end.min(soon), false);
             }
             Standing::Absent | Standing::Doubtful | Standing::Gone(_) => {
                 self.keep_only(gate);
@@ -176,7 +177,7 @@ impl Driver {
                     self.ask(node, true, floor, now);
                 }
             }
-            self.look_at = now + self.patience();
+            (self.look_at, self.retries) = (now + self.patience(), false);
             (self.began, self.settling) = (now, Settling::NotYet);
         }
         for node in 0..self.notes.len() {
@@ -231,9 +232,10 @@ impl Driver {
             self.refused = true;
             return self.refuse();
         }
-        if self.look_at == BootInstant::FAR_FUTURE {
+        // Soon, whatever else is waited for: it may have been let in meanwhile, and keep all others waiting.
+        if !std::mem::replace(&mut self.retries, true) {
             self.yields += 1;
-            self.look_at = now + self.patience();
+            self.look_at = self.look_at.min(now + self.patience());
         }
         false
     }
@@ -250,7 +252,7 @@ impl Driver {
             note.trouble = None;
             note.busy = None;
         }
-        self.look_at = BootInstant::FAR_FUTURE;
+        (self.look_at, self.retries) = (BootInstant::FAR_FUTURE, false);
         self.reach_changed();
         self.return_to_first_gate();
         if self.entered {

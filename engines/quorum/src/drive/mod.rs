@@ -54,6 +54,8 @@ pub(crate) struct Driver {
     /// How often votes were given back to let a rival win.
     yields: u32,
     look_at: BootInstant,
+    /// Too few nodes answered, and are asked again when it is time to look.
+    retries: bool,
     /// When the first node was asked.
     began: BootInstant,
     settling: Settling,
@@ -117,6 +119,7 @@ impl Driver {
             rounds: 0,
             yields: 0,
             look_at: BootInstant::FAR_FUTURE,
+            retries: false,
             began: core.clock.now(),
             settling: Settling::NotYet,
         }
