@@ -79,6 +79,12 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
+    /// Says first what was being done, from the outside in.
+    pub(crate) fn while_doing(self, doing: &[String]) -> Self {
+        let words = doing.iter().chain([&self.message]).cloned().collect::<Vec<_>>();
+        Self { message: words.join(": "), ..self }
+    }
+
     /// Whether the engine could not be reached: then there is nothing to say goodbye to.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.code == UNAVAILABLE

@@ -27,8 +27,11 @@ pub(crate) fn failure(problem: anyhow::Error) -> Failure {
     if problem.is::<Misuse>() {
         return Failure::usage(message);
     }
+    // What was being done when the engine failed stands before its error.
+    let doing = problem.chain().take_while(|cause| !cause.is::<palisade::Error>());
+    let doing: Vec<String> = doing.map(|cause| printable(&cause.to_string())).collect();
     match problem.downcast::<palisade::Error>() {
-        Ok(error) => error.into(),
+        Ok(error) => Failure::from(error).while_doing(&doing),
         Err(_) => Failure::new(exit::SOFTWARE, message),
     }
 }
@@ -50,5 +53,22 @@ pub(crate) fn tell(what: &str) {
     let mut stderr = io::stderr();
     if stderr.is_terminal() {
         let _ = write!(stderr, "\r\x1b[K{what}").and_then(|()| stderr.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_being_done_is_said_with_the_engines_error() {
+        let error = palisade::Error::new(palisade::ErrorKind::Timeout, "no answer within 1s");
+        let problem = anyhow::Error::new(error).context("a last read failed");
+        let failure = format!("{:?}", failure(problem));
+        assert!(
+            failure.contains("a last read failed: ") && failure.contains("no answer within 1s"),
+            "{failure}"
+        );
+        assert!(failure.contains(&exit::UNAVAILABLE.to_string()), "{failure}");
     }
 }
