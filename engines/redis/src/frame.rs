@@ -15,14 +15,15 @@ pub(crate) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
 /// The first answer in `bytes`, which are whole, and how long it is; `None` if it is of a kind that is rare.
 fn usual(bytes: &[u8]) -> Option<(Value, usize)> {
     let start = line_end(bytes)?;
-    let line = bytes.get(1..start - 2)?;
+    let line = bytes.get(1..start)?.strip_suffix(b"\r\n")?;
     match (bytes[0], line) {
         (b'+', b"OK") => Some((Value::Okay, start)),
         (b'_', b"") | (b'$' | b'*', b"-1") => Some((Value::Nil, start)),
         (b':', _) => Some((Value::Int(number(line)?), start)),
         (b'$', _) => {
             let end = start.checked_add(usize::try_from(number(line)?).ok()?)?;
-            Some((Value::BulkString(bytes.get(start..end)?.to_vec()), end + 2))
+            let text = bytes.get(start..end + 2)?.strip_suffix(b"\r\n")?;
+            Some((Value::BulkString(text.to_vec()), end + 2))
         }
         (b'*', _) => parts(bytes, start, number(line)?).map(|(parts, end)| (Value::Array(parts), end)),
         (b'>', _) => {
@@ -135,10 +136,20 @@ mod tests {
 
     #[test]
     fn what_is_no_redis_is_said_to_be_none() {
-        for other in
-            [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"*x\r\n", b"*\n", b":\n", b"\x15\x03\x01\x00\x02\x02"]
-        {
-            assert!(first(other).is_err());
+        let others: [&[u8]; 10] = [
+            b"HTTP/1.1 400 Bad Request\r\n",
+            b"*x\r\n",
+            b"*\n",
+            b":\n",
+            b"\x15\x03\x01\x00\x02\x02",
+            b"+OKx\n",
+            b"$-1x\n",
+            b":1x\n",
+            b"$2\r\nabXX",
+            b"*1\r\n$2\r\nabXX",
+        ];
+        for other in others {
+            assert!(first(other).is_err(), "{other:?}");
         }
         let deep = b"*1\r\n".repeat(100_000);
         assert!(first(&deep).is_err());

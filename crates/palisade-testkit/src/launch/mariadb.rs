@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use futures::FutureExt;
 
-use super::{Local, Purpose, Server, Survives, Target};
+use super::{Local, MEASURED, Purpose, Server, Survives, Target};
 use crate::history::FaultKind;
 use crate::misuse::misuse;
 use crate::servers::{MariaDbOptions, MariaDbServer};
@@ -62,7 +62,7 @@ async fn start(
 /// and says why.
 async fn server(options: MariaDbOptions, purpose: Purpose) -> Result<(MariaDbServer, Option<String>)> {
     if purpose == Purpose::Speed {
-        return Ok((MariaDbServer::start(options).await?, purpose.true_clock()));
+        return Ok((MariaDbServer::start(options).await?, Some(MEASURED.to_owned())));
     }
     match MariaDbServer::start(MariaDbOptions { clock: true, ..options.clone() }).await {
         Ok(server) => Ok((server, None)),

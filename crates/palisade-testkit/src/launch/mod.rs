@@ -176,16 +176,12 @@ pub trait Server: Send + Sync + fmt::Debug {
 pub enum Purpose {
     /// Faults: its clocks can be shifted, and it keeps what it must to outlive them.
     Faults,
-    /// Figures: servers as people run them.
+    /// Figures: without what only faults need.
     Speed,
 }
 
-impl Purpose {
-    /// Why no clock is shifted, where it is not a server that refuses.
-    fn true_clock(self) -> Option<String> {
-        (self == Self::Speed).then(|| "it was started to be measured".to_owned())
-    }
-}
+/// Why a server that was started for its speed has no clock to shift.
+const MEASURED: &str = "it was started to be measured";
 
 type Starting = BoxFuture<'static, Result<Box<dyn Target>>>;
 
@@ -226,7 +222,8 @@ const LOCAL: &[Local] = &[
 
 /// Starts `local:NAME` or `local:NAME*NODES`; any other URL is taken as it is.
 ///
-/// `helper` becomes the servers that are ours. What was started ends with the returned value.
+/// `helper` becomes the servers that are ours. `purpose` says what a single Redis, the nodes of a quorum, PostgreSQL and MariaDB are
+/// prepared for; others are the same for both. What was started ends with the returned value.
 ///
 /// # Errors
 /// If there is no such engine, naming those there are, or it cannot be started.

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use futures::FutureExt;
 
-use super::{Local, Purpose, Server, Survives, Target};
+use super::{Local, MEASURED, Purpose, Server, Survives, Target};
 use crate::history::FaultKind;
 use crate::misuse::misuse;
 use crate::servers::{PostgresOptions, PostgresServer};
@@ -62,7 +62,7 @@ async fn start(
 /// and says why.
 async fn server(options: PostgresOptions, purpose: Purpose) -> Result<(PostgresServer, Option<String>)> {
     if purpose == Purpose::Speed {
-        return Ok((PostgresServer::start(options).await?, purpose.true_clock()));
+        return Ok((PostgresServer::start(options).await?, Some(MEASURED.to_owned())));
     }
     match PostgresServer::start(PostgresOptions { clock: true, ..options.clone() }).await {
         Ok(server) => Ok((server, None)),

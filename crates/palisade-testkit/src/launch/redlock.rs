@@ -34,10 +34,14 @@ async fn start(nodes: u32, purpose: Purpose) -> Result<Box<dyn Target>> {
             "local:redlock*N starts 3, 5, 7 or 9 servers, not {nodes}: an even one more outlives no more"
         );
     }
-    let options = RedisOptions { up_for: LONGEST_TTL * 2, ..RedisOptions::default() };
+    // Only by a clock of their own can they say that they have been up for long: else whoever uses them waits until they vote.
+    let up_for = if purpose == Purpose::Faults { LONGEST_TTL * 2 } else { Duration::ZERO };
+    let options = RedisOptions { up_for, ..RedisOptions::default() };
     let started = try_join_all((0..nodes).map(|_| server(options.clone(), purpose))).await?;
-    try_join_all(started.iter().map(|(server, _)| server.up_for(LONGEST_TTL + Duration::from_secs(1))))
-        .await?;
+    if purpose == Purpose::Faults {
+        let old_enough = LONGEST_TTL + Duration::from_secs(1);
+        try_join_all(started.iter().map(|(server, _)| server.up_for(old_enough))).await?;
+    }
     let addresses = started.iter().map(|(server, _)| server.address()).collect();
     let true_clock = started.iter().find_map(|(_, problem)| problem.clone());
     let servers = started.into_iter().map(|(server, _)| -> Box<dyn Server> { Box::new(server) }).collect();

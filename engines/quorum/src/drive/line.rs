@@ -232,10 +232,12 @@ impl Driver {
             self.refused = true;
             return self.refuse();
         }
-        // Soon, whatever else is waited for: it may have been let in meanwhile, and keep all others waiting.
-        if !std::mem::replace(&mut self.retries, true) {
+        // Soon, whatever else is waited for: it may have been let in meanwhile, and keep all others waiting. Not counted where it
+        // looks soon anyway, or the pauses would grow twice as fast.
+        let soon = now + self.patience();
+        if !std::mem::replace(&mut self.retries, true) && soon < self.look_at {
             self.yields += 1;
-            self.look_at = self.look_at.min(now + self.patience());
+            self.look_at = soon;
         }
         false
     }

@@ -51,10 +51,10 @@ pub(crate) struct Driver {
     refused: bool,
     /// How often the token was written back.
     rounds: u32,
-    /// How often votes were given back to let a rival win.
+    /// How often there was no majority for a while: pauses grow with it.
     yields: u32,
     look_at: BootInstant,
-    /// Too few nodes answered, and are asked again when it is time to look.
+    /// Too few nodes answered, and it was seen to that this looks again soon: then what was wrong with them is forgotten.
     retries: bool,
     /// When the first node was asked.
     began: BootInstant,
