@@ -174,9 +174,9 @@ async fn let_in_while_most_nodes_are_late(still_late: Duration) -> Duration {
     tokio::time::sleep(still_late).await;
     silence(false);
     let answering = Instant::now();
-    let waited = waiter.wait(&asked).await;
+    let outcome = waiter.wait(&asked).await;
     let took = answering.elapsed();
-    assert!(matches!(waited, Ok(Waited::Granted(_))), "{waited:?}");
+    assert!(matches!(outcome, Ok(Waited::Granted(_))), "{outcome:?}");
     release(&waiter, &asked).await;
     nothing_left(&servers).await;
     took
