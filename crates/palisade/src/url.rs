@@ -65,7 +65,10 @@ impl EngineUrl {
         self.take(name)
             .map(|value| {
                 humantime::parse_duration(&value).map_err(|_| {
-                    invalid(format!("option {name} is a duration such as 500ms or 15s, not {value:?}"))
+                    invalid(format!(
+                        "option {name} is a duration such as 500ms or 15s, not {}",
+                        quoted(&value)
+                    ))
                 })
             })
             .transpose()
@@ -93,22 +96,36 @@ impl EngineUrl {
         format!("{}://{}", self.scheme, if plain { place } else { "…" })
     }
 
+    /// Whether an option has what belongs to another URL: then it is none, but what follows a `?` that was not meant to end
+    /// anything, and may hold a login.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn has_addresses_as_options(&self) -> bool {
+        let is_address = |text: &String| text.contains("://") || text.contains('@');
+        self.options.iter().any(|(name, value)| is_address(name) || is_address(value))
+    }
+
     /// Fails if an option was not taken.
     pub(crate) fn finish(&self, known: &str) -> Result<()> {
         match self.options.first() {
             None => Ok(()),
             Some((name, _)) => {
-                Err(invalid(format!("{name:?} is no option of a {}: URL; there are {known}", self.scheme)))
+                let (name, scheme) = (quoted(name), &self.scheme);
+                Err(invalid(format!("{name} is no option of a {scheme}: URL; there are {known}")))
             }
         }
     }
+}
+
+/// A part of a URL as people see it again, unless it may hold a login.
+pub(crate) fn quoted(part: &str) -> String {
+    if part.contains('@') { "\"…\"".to_owned() } else { format!("{part:?}") }
 }
 
 /// Whichever of the two were taken, the other one would be ignored in silence.
 fn refuse_twice(options: &[(String, String)]) -> Result<()> {
     for (at, (name, _)) in options.iter().enumerate() {
         if options[..at].iter().any(|(before, _)| before == name) {
-            return Err(invalid(format!("option {name:?} is given twice in the URL; give it once")));
+            return Err(invalid(format!("option {} is given twice in the URL; give it once", quoted(name))));
         }
     }
     Ok(())
@@ -184,6 +201,17 @@ mod tests {
         }
         let mut url = EngineUrl::parse("redis://h?call-timeout=1ms").unwrap();
         assert_eq!(url.take_limit("call-timeout").unwrap(), Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn what_may_be_a_login_is_not_repeated() {
+        for url in ["memory:x?ttl=u:hunter2@h", "memory:x?u:hunter2@h=1&u:hunter2@h=2"] {
+            let problem = match EngineUrl::parse(url) {
+                Ok(mut url) => url.take_duration("ttl").unwrap_err(),
+                Err(problem) => problem,
+            };
+            assert!(!problem.to_string().contains("hunter2"), "{problem}");
+        }
     }
 
     #[test]

@@ -69,10 +69,13 @@ impl Core {
             match opened {
                 None => break,
                 Some((_, Ok(Ok(())))) => reached += 1,
-                // What the node cannot do now it cannot do later either.
-                Some((node, Ok(Err(refused)))) if refused.kind() == ErrorKind::Unsupported => {
+                // What the node cannot do now it cannot do later either, and a bad setting does not mend itself: without a word
+                // one would have fewer nodes than one believes.
+                Some((node, Ok(Err(refused))))
+                    if matches!(refused.kind(), ErrorKind::Unsupported | ErrorKind::Invalid) =>
+                {
                     let message = format!("the node {}: {}", self.voters[node].node.name, refused.message());
-                    return Err(error(ErrorKind::Unsupported, message));
+                    return Err(error(refused.kind(), message));
                 }
                 Some((node, Ok(Err(error)))) => self.voters[node].not_connected(Failure::of(&error)),
                 Some((node, Err(_))) => {

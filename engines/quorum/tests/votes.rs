@@ -381,6 +381,17 @@ async fn dropped_anywhere_nothing_is_left() {
     nothing_left(&servers).await;
 }
 
+/// One would go on with fewer nodes than one believes to have, without a word.
+#[tokio::test(start_paused = true)]
+async fn one_node_of_five_whose_settings_are_wrong_is_refused() {
+    let mut wrong = config(&servers(5));
+    let open = || async { Err(palisade_core::Error::new(ErrorKind::Invalid, "there is no such option")) };
+    wrong.nodes[3].open = Arc::new(move || open().boxed());
+    let error = QuorumEngine::open(wrong).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.message().contains("server 3") && error.message().contains("no such option"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_promised_is_refused() {
     for count in [0, 1, 2, 4] {

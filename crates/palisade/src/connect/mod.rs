@@ -32,7 +32,7 @@ use palisade_core::memory::MemoryStore;
 use palisade_core::{Engine, Error, ErrorKind, Name, Profile, Result, Ttl};
 
 use crate::client::{Client, ClientBuilder};
-use crate::url::{EngineUrl, invalid};
+use crate::url::{EngineUrl, invalid, quoted};
 
 /// Connects to the engine at `url` with default settings.
 ///
@@ -177,7 +177,7 @@ fn the_namespace(url: &mut EngineUrl, asked: Option<&str>) -> Result<String> {
 /// The engine whose URLs begin with `scheme`.
 fn row(scheme: &str) -> Result<&'static Row> {
     ROWS.iter().find(|row| row.schemes.contains(&scheme)).ok_or_else(|| {
-        with_engines(&invalid(format!("there is no engine for {:?} URLs", format!("{scheme}:"))))
+        with_engines(&invalid(format!("there is no engine for {} URLs", quoted(&format!("{scheme}:")))))
     })
 }
 

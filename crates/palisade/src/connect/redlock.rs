@@ -5,9 +5,14 @@ use palisade_core::{Engine, Result};
 use palisade_quorum::{Node, QuorumConfig, QuorumEngine};
 
 use super::COMMON;
-use crate::url::{EngineUrl, invalid};
+use crate::url::{EngineUrl, invalid, quoted};
 
 pub(super) async fn open(url: &mut EngineUrl, namespace: &str) -> Result<Arc<dyn Engine>> {
+    if url.has_addresses_as_options() {
+        return Err(invalid(
+            "in a redlock: URL options stand behind the last node, and there is a ? before the last one; write %3F for a ? inside a node, and %2C for a comma",
+        ));
+    }
     let urls: Vec<String> = url.raw.split(',').map(own_marks).collect();
     no_server_twice(&urls)?;
     let nodes = urls.iter().enumerate().map(|(at, node)| node_at(node, at + 1, namespace));
@@ -61,9 +66,11 @@ fn server(url: &str) -> Option<String> {
 
 /// One node, opened by its own URL. A URL that is none is an error now, not at the first vote.
 fn node_at(url: &str, at: usize, namespace: &str) -> Result<Node> {
-    if url.trim() != url || url.is_empty() || url.starts_with("//") {
+    // What has a login but no scheme is the end of one in which a comma was not written as %2C.
+    let is_end = url.contains('@') && !url.contains("://");
+    if url.trim() != url || url.is_empty() || url.starts_with("//") || is_end {
         return Err(invalid(format!(
-            "node {at} of the redlock: URL is {:?}; each is a whole URL, such as redis://10.0.0.{at}, with a comma and no blank between",
+            "node {at} of the redlock: URL is {:?}; each is a whole URL, such as redis://10.0.0.{at}, with a comma and no blank between; a comma inside one is written %2C",
             // It may be a login.
             if url.contains('@') { "…" } else { url }
         )));
@@ -91,7 +98,8 @@ fn node_at(url: &str, at: usize, namespace: &str) -> Result<Node> {
 fn per_mille(factor: &str) -> Result<u32> {
     let bad = || {
         invalid(format!(
-            "option drift-factor is a part of the TTL from 0 to 0.5, such as 0.01, not {factor:?}"
+            "option drift-factor is a part of the TTL from 0 to 0.5, such as 0.01, not {}",
+            quoted(factor)
         ))
     };
     let factor: f64 = factor.parse().map_err(|_| bad())?;
@@ -141,5 +149,22 @@ mod tests {
             assert!(problem.contains(node), "{url}: {problem}");
         }
         assert!(!problem("redlock:redis://a,//u:secret@b,redis://c").contains("secret"));
+    }
+
+    #[test]
+    fn no_login_is_shown_whatever_ends_a_node_too_early() {
+        for url in [
+            "redlock:redis://:s3cret@a?node-timeout=20ms,redis://:s3cret@b,redis://c",
+            "redlock:redis://a?drift-factor=0.02,redis://:s3cret@b,redis://c",
+            "redlock:redis://a?x,redis://:s3cret@b,redis://c",
+            "redlock:redis://:top?s3cret@a,redis://b,redis://c",
+            "redlock:redis://:top,s3cret@a,redis://b,redis://c",
+            "redlock:redis://:top,s3cret:s3cret@a,redis://b,redis://c",
+            "s3cret@a:7",
+        ] {
+            let problem = problem(url);
+            assert!(!problem.contains("s3cret") && !problem.contains("top"), "{problem}");
+            assert!(!url.starts_with("redlock") || problem.contains("%2C"), "{url}: {problem}");
+        }
     }
 }
