@@ -42,16 +42,10 @@ struct Known {
     stand: Stand,
     /// The end of the key right ahead, as it was when the claim came; until somebody waits by it.
     ahead: Option<String>,
-    /// Who came right after it, once that is known.
-    behind: Option<Behind>,
+    /// The end of the key of who came right after it, once that is known. Nobody can come between, so it stays that
+    /// one until it leaves.
+    behind: Option<String>,
     turn: Arc<Notify>,
-}
-
-/// Who came right after a claim. Nobody can come between, so it stays that one until it leaves.
-#[derive(Debug, Clone)]
-pub(crate) struct Behind {
-    pub(crate) tail: String,
-    pub(crate) created: i64,
 }
 
 /// Where a claim is at the server.
@@ -307,14 +301,14 @@ impl Claims {
     }
 
     /// Notes who came right after a claim.
-    pub(crate) fn is_before(&self, claim: ClaimId, behind: Behind) {
+    pub(crate) fn is_before(&self, claim: ClaimId, behind: String) {
         if let Some(known) = self.all.lock().known.get_mut(&claim) {
             known.behind = Some(behind);
         }
     }
 
     /// Who came right after a claim, if that is known.
-    pub(crate) fn behind(&self, claim: ClaimId) -> Option<Behind> {
+    pub(crate) fn behind(&self, claim: ClaimId) -> Option<String> {
         self.all.lock().known.get(&claim)?.behind.clone()
     }
 

@@ -20,9 +20,9 @@ use crate::config::EtcdConfig;
 use crate::dial::{Line, dial};
 use crate::keys::Layout;
 use crate::leases::{Lease, Leases};
+use crate::lingering::Lingering;
 use crate::link::Link;
 use crate::together::Together;
-use crate::wait::Lingering;
 use crate::watching::Ear;
 
 /// What the etcd engine promises.

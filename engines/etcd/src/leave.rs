@@ -2,16 +2,17 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use palisade_core::{
-    Claim, ClaimId, Clock, Effect, Evicted, GoneReason, Name, Result, SystemClock, Withdrawn,
+    Claim, ClaimId, Clock, Effect, Error, Evicted, GoneReason, Name, Result, SystemClock, Withdrawn,
 };
 
-use crate::claims::{Behind, Knowledge, Stand};
+use crate::claims::{Knowledge, Stand};
 use crate::engine::Inner;
 use crate::error::contended;
-use crate::line::{Entry, Line, Stored, look_at};
-use crate::proto::{DeleteRequest, DeleteResponse, path};
+use crate::line::{Entry, Line, Stored, look_at, look_behind};
+use crate::proto::{DeleteRequest, DeleteResponse, Request, path};
 use crate::take::TRIES;
-use crate::txn::{Answers, Txn, created_at, delete, get, put, touch};
+use crate::txn::{Answers, Txn, created_after, created_at, delete, get, put, touch};
+use crate::wait::passes_to;
 
 impl Inner {
     pub(crate) async fn withdraw(self: &Arc<Self>, claims: &[Arc<Claim>]) -> Result<Vec<Withdrawn>> {
@@ -90,13 +91,14 @@ impl Inner {
 
     /// Deletes the key of a claim that is held.
     async fn delete_held(self: &Arc<Self>, known: &Knowledge) -> Result<bool> {
-        if let Some(behind) = self.claims.behind(known.claim.id) {
-            match self.link.txn(self.pass_on(known, &behind)).await {
-                Ok(answer) => return Ok(Answers::of(answer.value).deleted()? > 0),
+        if let Some(next) = self.next_of(known) {
+            match self.pass_on(known, &next).await {
                 // Also where the servers answered that they could not decide in time: they may yet.
-                Err(error) if error.effect() == Effect::Unknown => return Err(error),
-                // One that is full, or lets us delete only, refuses what writes.
-                Err(error) => tracing::debug!(%error, "it could not be passed on"),
+                Err(error) if error.effect() == Effect::None => {
+                    // One that is full, or lets us delete only, refuses what writes.
+                    tracing::debug!(%error, "it could not be passed on");
+                }
+                answer => return answer,
             }
         }
         let key = self.layout.resource(&known.claim.resource).lock(&known.seat.tail);
@@ -123,20 +125,45 @@ impl Inner {
         Ok(!is_over && Answers::of(answer).key()?.is_none())
     }
 
-    /// The transaction that deletes a claim that is held, and in the same step writes the key of who came right
-    /// after it: whoever hears of both holds, and need not look. Nothing but a holder that leaves does both.
+    /// The end of the key of who comes right after a claim that is held: as it was seen, or else as it was the last time.
+    fn next_of(&self, known: &Knowledge) -> Option<Next> {
+        let (resource, own) = (&known.claim.resource, &known.seat.tail);
+        match self.claims.behind(known.claim.id) {
+            Some(tail) => {
+                self.lingering.comes_after(resource, own, Some(tail.clone()));
+                Some(Next { tail, guessed: false })
+            }
+            None => self.lingering.next(resource, own).map(|tail| Next { tail, guessed: true }),
+        }
+    }
+
+    /// Deletes a claim that is held, and in the same step writes the key of who came right after it: whoever hears of
+    /// both holds, and need not look. Nothing but a holder that leaves does both. Whose key it is may be wrong: whoever
+    /// is told so has somebody else right ahead, of whose end it hears nothing, and the right one looks.
     ///
     /// Not if a token was lifted: theirs may have to be, too.
-    fn pass_on(&self, known: &Knowledge, behind: &Behind) -> Txn {
+    async fn pass_on(&self, known: &Knowledge, next: &Next) -> Result<bool> {
         let resource = self.layout.resource(&known.claim.resource);
-        let (own, next) = (resource.lock(&known.seat.tail), resource.lock(&behind.tail));
-        Txn::new()
-            .when(created_at(own.clone(), known.seat.created.unwrap_or(-1)))
-            .when(created_at(next.clone(), behind.created))
+        let created = known.seat.created.unwrap_or(i64::MAX);
+        let (own, other) = (resource.lock(&known.seat.tail), resource.lock(&next.tail));
+        let mut txn = Txn::new()
+            .when(created_at(own.clone(), created))
+            .when(created_after(other.clone(), created))
             .when(created_at(resource.floor.clone(), 0))
             .then(delete(own.clone()))
-            .then(touch(next))
-            .or_else(delete(own))
+            .or_else(delete(own));
+        if next.guessed {
+            let look = Request::Range(look_behind(&resource, created));
+            txn = txn.then(look.clone()).or_else(look);
+        }
+        let answer = self.link.txn(txn.then(touch(other))).await?.value;
+        let mut answers = Answers::of(answer);
+        let deleted = answers.deleted().map_err(Error::with_unknown_effect)? > 0;
+        if next.guessed {
+            let really = answers.range().ok().and_then(|range| passes_to(&resource, &range));
+            self.lingering.comes_after(&known.claim.resource, &known.seat.tail, really);
+        }
+        Ok(deleted)
     }
 
     /// Deletes a claim of ours, so that it does not come any more either.
@@ -240,6 +267,15 @@ impl Inner {
         }
         Ok(if evicted { Evicted::Done } else { Evicted::NotFound })
     }
+}
+
+/// Who comes right after a claim.
+#[derive(Debug)]
+struct Next {
+    /// The end of its key.
+    tail: String,
+    /// Whether it is only who came right after the last one.
+    guessed: bool,
 }
 
 /// What the claim left.

@@ -42,6 +42,7 @@ mod keys;
 mod leases;
 mod leave;
 mod line;
+mod lingering;
 mod link;
 mod proto;
 mod record;

@@ -54,6 +54,11 @@ pub(crate) fn created_at(key: Vec<u8>, revision: i64) -> Compare {
     Compare { result: 0, target: 1, key, wanted: Some(Wanted::Create(revision)), range_end: Vec::new() }
 }
 
+/// The key is there, and was made after this revision.
+pub(crate) fn created_after(key: Vec<u8>, revision: i64) -> Compare {
+    Compare { result: 1, ..created_at(key, revision) }
+}
+
 /// The key was last written at this revision; 0 if there is none.
 pub(crate) fn written_at(key: Vec<u8>, revision: i64) -> Compare {
     Compare { result: 0, target: 2, key, wanted: Some(Wanted::Mod(revision)), range_end: Vec::new() }

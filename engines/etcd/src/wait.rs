@@ -1,26 +1,26 @@
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_core::{Claim, Clock, GoneReason, Mode, Name, Result, SystemClock, Token, Waited};
-use parking_lot::Mutex;
+use palisade_core::{Claim, Clock, GoneReason, Mode, Result, SystemClock, Token, Waited};
 
-use crate::claims::{Behind, Held, Stand, is_alone};
+use crate::claims::{Held, Stand, is_alone};
 use crate::engine::Inner;
 use crate::error::{closed, unexpected};
+use crate::keys::Resource;
 use crate::line::{Blocker, Standing, look_behind, look_nearby};
-use crate::proto::TxnResponse;
+use crate::link::InUse;
+use crate::proto::{RangeResponse, TxnResponse};
 use crate::take::Found;
 use crate::txn::{Answers, Txn};
 use crate::watching::{Ear, Happened};
 
 /// What a waiter listens to.
 #[derive(Debug)]
-struct Listening {
+pub(crate) struct Listening {
     /// Over which connection.
     number: u64,
     blocker: Blocker,
-    ear: Ear,
+    pub(crate) ear: Ear,
     /// Hears if the claim's own key is written.
     own: Option<Own>,
 }
@@ -31,6 +31,8 @@ struct Own {
     /// The end of that key: the next claim may have another.
     tail: String,
     ear: Ear,
+    /// Whether the last turn was passed on.
+    told: bool,
 }
 
 impl Listening {
@@ -49,69 +51,6 @@ impl Listening {
             (Some(passed), Some(own)) => own.ear.until_last(passed).await,
             _ => std::future::pending().await,
         }
-    }
-}
-
-/// Resources at which others were met, with the watch that was waited by: who takes turns with others waits behind
-/// the same key each time, and then needs neither a new watch nor a look whether that came too late.
-#[derive(Debug, Default)]
-pub(crate) struct Lingering(Mutex<VecDeque<Met>>);
-
-#[derive(Debug)]
-struct Met {
-    resource: Name,
-    listening: Option<Listening>,
-    /// For how long the last claim of ours waited there.
-    waited: Duration,
-}
-
-impl Lingering {
-    const AT_MOST: usize = 32;
-
-    /// Whether others were met there the last time.
-    pub(crate) fn is_at(&self, resource: &Name) -> bool {
-        self.0.lock().iter().any(|met| met.resource == *resource)
-    }
-
-    /// Notes that others were met.
-    pub(crate) fn expect(&self, resource: &Name) {
-        if !self.is_at(resource) {
-            self.put(Met { resource: resource.clone(), listening: None, waited: Duration::ZERO });
-        }
-    }
-
-    /// Notes that nobody was met.
-    pub(crate) fn forget(&self, resource: &Name) {
-        self.0.lock().retain(|met| met.resource != *resource);
-    }
-
-    fn keep(&self, resource: &Name, listening: Listening, waited: Duration) {
-        listening.ear.rests();
-        self.put(Met { resource: resource.clone(), listening: Some(listening), waited });
-    }
-
-    fn put(&self, met: Met) {
-        let mut kept = self.0.lock();
-        kept.retain(|other| other.resource != met.resource);
-        if kept.len() == Self::AT_MOST {
-            kept.pop_front();
-        }
-        kept.push_back(met);
-    }
-
-    fn take(&self, resource: &Name) -> Option<Listening> {
-        self.0.lock().iter_mut().find(|met| met.resource == *resource)?.listening.take()
-    }
-
-    /// For how long the last claim of ours waited there, if it did.
-    fn waited(&self, resource: &Name) -> Duration {
-        let kept = self.0.lock();
-        kept.iter().find(|met| met.resource == *resource).map_or(Duration::ZERO, |met| met.waited)
-    }
-
-    /// Ends all watches: their connection is no more.
-    pub(crate) fn clear(&self) {
-        self.0.lock().clear();
     }
 }
 
@@ -218,14 +157,11 @@ impl Inner {
     ) -> Result<Option<Option<Waited>>> {
         // Whoever was ahead when the claim came is mostly still there.
         if let Some(tail) = self.claims.take_ahead(claim.id) {
-            let blocker = Blocker::Key { tail, puts: false };
-            if !self.listens_still(claim, &blocker, listening).await? {
-                self.listen(claim, blocker, listening).await?;
-            }
+            self.listen_as_before(claim, Blocker::Key { tail, puts: false }, listening).await?;
             return Ok(Some(None));
         }
         let known = self.claims.get(claim.id);
-        let (Some(heard), Some(known)) = (listening.as_ref(), known) else { return Ok(None) };
+        let (Some(heard), Some(known)) = (listening.as_mut(), known) else { return Ok(None) };
         let Some(created) = known.seat.created else { return Ok(None) };
         if claim.mode != Mode::Exclusive || claim.token_floor.is_some() || known.until <= SystemClock.now() {
             return Ok(None);
@@ -234,10 +170,16 @@ impl Inner {
         let look = Txn::new().then_all(look_nearby(&resource, created));
         let answer = tokio::select! {
             biased;
-            () = heard.until_passed_on(created) => {
-                return self.held_alone(claim, created).map(|grant| Some(Some(grant)));
-            }
-            answer = self.after_a_moment(heard, look) => answer?,
+            () = heard.until_passed_on(created) => None,
+            answer = self.after_a_moment(heard, look) => Some(answer?),
+        };
+        let passed_on = heard.passed_on(created);
+        if let Some(own) = &mut heard.own {
+            // Also if that was heard too late.
+            own.told = passed_on == Some(own.ear.last());
+        }
+        let Some(answer) = answer else {
+            return self.held_alone(claim, created).map(|grant| Some(Some(grant)));
         };
         // What was told of may not be there to be read yet.
         if answer.header.as_ref().is_none_or(|header| header.revision < told) {
@@ -265,13 +207,19 @@ impl Inner {
     }
 
     /// Looks, unless the next to be told makes it needless: who leaves and passes it on is told of by two watches,
-    /// one after the other.
+    /// one after the other, in any order.
     async fn after_a_moment(&self, heard: &Listening, look: Txn) -> Result<TxnResponse> {
         const TURNS: usize = 4;
-        if heard.own.is_some() {
-            for _ in 0..TURNS {
-                tokio::task::yield_now().await;
+        const MOMENT: Duration = Duration::from_millis(1);
+        match &heard.own {
+            // Whoever takes turns is passed on to each time. Who is not has lost this moment once.
+            Some(own) if own.told => tokio::time::sleep(MOMENT).await,
+            Some(_) => {
+                for _ in 0..TURNS {
+                    tokio::task::yield_now().await;
+                }
             }
+            None => {}
         }
         self.link.txn_over(heard.number, look).await
     }
@@ -284,19 +232,27 @@ impl Inner {
         const LONGEST: Duration = Duration::from_secs(2);
         // Of those who take turns, the next comes when the one ahead of us has had its turn: who looks before that looks twice.
         let mut pause = (self.lingering.waited(&claim.resource) / 4).clamp(FIRST, LONGEST);
-        while claim.mode == Mode::Exclusive && self.claims.behind(claim.id).is_none() {
+        while claim.mode == Mode::Exclusive && !self.is_settled(claim, own) {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
             let Ok(_turn) = self.settling.acquire().await else { break };
             // What goes wrong here is noticed by who listens for whoever is ahead.
-            if let Err(error) = self.look_behind(claim, number, own).await {
+            if let Err(error) = self.make_ready(claim, number, own).await {
                 tracing::debug!(%error, "who is behind is not known");
             }
         }
         std::future::pending::<()>().await;
     }
 
-    async fn look_behind(&self, claim: &Claim, number: u64, own: &mut Option<Own>) -> Result<()> {
+    /// Whether a claim that waits can be handed over to and hand over itself without a look, as far as is known.
+    fn is_settled(&self, claim: &Claim, own: &Option<Own>) -> bool {
+        let Some(known) = self.claims.get(claim.id) else { return true };
+        own.as_ref().is_some_and(|own| own.tail == known.seat.tail)
+            && (self.claims.behind(claim.id).is_some()
+                || self.lingering.next(&claim.resource, &known.seat.tail).is_some())
+    }
+
+    async fn make_ready(&self, claim: &Claim, number: u64, own: &mut Option<Own>) -> Result<()> {
         let Some(known) = self.claims.get(claim.id) else { return Ok(()) };
         let Some(created) = known.seat.created else { return Ok(()) };
         let resource = self.layout.resource(&claim.resource);
@@ -304,14 +260,14 @@ impl Inner {
         if own.as_ref().is_none_or(|own| own.tail != tail) {
             let in_use = self.link.line().await?;
             let ear = in_use.line.watching.writes(resource.lock(&tail));
-            *own = (in_use.number == number).then_some(Own { tail, ear });
+            *own = (in_use.number == number).then_some(Own { tail, ear, told: false });
+        }
+        if self.is_settled(claim, own) {
+            return Ok(());
         }
         let answer = self.link.range_over(number, look_behind(&resource, created)).await?;
-        let Some(next) = answer.kvs.first() else { return Ok(()) };
-        let tail = String::from_utf8_lossy(&next.key[resource.locks.len()..]).into_owned();
-        // Whoever shares is not alone in waiting for it.
-        if is_alone(&tail) {
-            self.claims.is_before(claim.id, Behind { tail, created: next.create_revision });
+        if let Some(next) = passes_to(&resource, &answer) {
+            self.claims.is_before(claim.id, next);
         }
         Ok(())
     }
@@ -323,24 +279,26 @@ impl Inner {
         }
     }
 
-    /// Goes on listening by a watch that was kept, if it is one of this blocker. It was there when the claim
-    /// came, and the watch stood before that: what happened since is heard.
-    async fn listens_still(
+    /// Listens to whoever was ahead when the claim came: by the watch that was kept, if it is one of that key. It stood
+    /// before the claim came: what happened since is heard.
+    async fn listen_as_before(
         &self,
         claim: &Claim,
-        blocker: &Blocker,
+        blocker: Blocker,
         listening: &mut Option<Listening>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let created = self.claims.get(claim.id).and_then(|known| known.seat.created);
         let (Some(mut kept), Some(created)) = (self.lingering.take(&claim.resource), created) else {
-            return Ok(false);
+            return self.listen(claim, blocker, listening).await;
         };
-        let same = kept.blocker == *blocker && kept.number == self.link.line().await?.number;
-        let stands = same && kept.ear.is_back(created);
-        if stands {
+        let in_use = self.link.line().await?;
+        if kept.number == in_use.number && kept.blocker == blocker && kept.ear.is_back(created) {
             *listening = Some(kept);
+            return Ok(());
         }
-        Ok(stands)
+        let own = kept.own.filter(|_| kept.number == in_use.number);
+        *listening = Some(self.listen_anew(claim, blocker, in_use, own).await?);
+        Ok(())
     }
 
     /// Listens to a blocker, unless that is done already.
@@ -350,20 +308,38 @@ impl Inner {
         if listening.as_ref().is_some_and(same) {
             return Ok(());
         }
+        let own = listening.take().filter(|old| old.number == in_use.number).and_then(|old| old.own);
+        *listening = Some(self.listen_anew(claim, blocker, in_use, own).await?);
+        Ok(())
+    }
+
+    async fn listen_anew(
+        &self,
+        claim: &Claim,
+        blocker: Blocker,
+        in_use: InUse,
+        own: Option<Own>,
+    ) -> Result<Listening> {
         let resource = self.layout.resource(&claim.resource);
         let watching = &in_use.line.watching;
         let ear = match &blocker {
             Blocker::Key { tail, puts } => watching.key(resource.lock(tail), *puts),
             Blocker::Anyone => watching.under(&resource.locks),
         };
-        let own = listening.take().filter(|old| old.number == in_use.number).and_then(|old| old.own);
         let mut new = Listening { number: in_use.number, blocker, ear, own };
         new.ear.stands().await?;
         // As if something had happened: it must be looked once more.
         new.ear.look_again();
-        *listening = Some(new);
-        Ok(())
+        Ok(new)
     }
+}
+
+/// The end of the key of whoever came right after, by the answer to [`look_behind`], if it can be passed on to them:
+/// whoever shares is not alone in waiting for it.
+pub(crate) fn passes_to(resource: &Resource, answer: &RangeResponse) -> Option<String> {
+    let next = answer.kvs.first()?;
+    let tail = String::from_utf8_lossy(&next.key[resource.locks.len()..]).into_owned();
+    is_alone(&tail).then_some(tail)
 }
 
 /// Before the next try, where the last one failed.

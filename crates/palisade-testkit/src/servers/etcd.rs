@@ -314,12 +314,26 @@ impl EtcdServer {
     /// # Errors
     /// It does not say.
     pub async fn requests(&self) -> Result<u64> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.health));
-        let metrics = tokio::task::spawn_blocking(move || http(address, "/metrics")).await??;
+        let metrics = self.metrics().await?;
         let unary = |labels: &str| labels.contains("grpc_type=\"unary\"");
         let beats = |labels: &str| labels.contains("grpc_method=\"LeaseKeepAlive\"");
         Ok(counted(&metrics, "grpc_server_handled_total{", unary)
             + counted(&metrics, "grpc_server_msg_received_total{", beats))
+    }
+
+    /// How many messages of one method the server has had, as `Range` or `Watch`.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub async fn messages(&self, method: &str) -> Result<u64> {
+        let metrics = self.metrics().await?;
+        let label = format!("grpc_method=\"{method}\"");
+        Ok(counted(&metrics, "grpc_server_msg_received_total{", |labels: &str| labels.contains(&label)))
+    }
+
+    async fn metrics(&self) -> Result<String> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.health));
+        tokio::task::spawn_blocking(move || http(address, "/metrics")).await?
     }
 
     fn log(&self) -> String {

@@ -24,6 +24,10 @@ impl Member {
     /// Gets in line. The first holds at once, which it is told as well if it waits.
     async fn join(set: &EtcdSet, floor: Option<Token>) -> Result<Self> {
         let engine = Arc::new(EtcdEngine::open(EtcdConfig::parse(&url(set))?).await?);
+        Self::join_with(engine, floor).await
+    }
+
+    async fn join_with(engine: Arc<EtcdEngine>, floor: Option<Token>) -> Result<Self> {
         let ttl = Ttl::new(std::time::Duration::from_mins(1))?;
         let owner = Arc::new(Owner::this_process());
         let mut claim = Claim::new(Name::new(RESOURCE)?, Mode::Exclusive, ttl, owner);
@@ -38,6 +42,13 @@ impl Member {
         Ok(Self { engine, claim, waits })
     }
 
+    /// Gives back what it holds, and gets in line again.
+    async fn again(&mut self) -> Result<()> {
+        self.leave().await?;
+        *self = Self::join_with(Arc::clone(&self.engine), None).await?;
+        Ok(())
+    }
+
     async fn waited(&mut self) -> Result<Waited> {
         Ok(soon("the end of a wait", &mut self.waits).await???)
     }
@@ -50,8 +61,16 @@ impl Member {
     }
 
     async fn leave(&self) -> Result<()> {
+        self.withdraw(Withdrawn::Released).await
+    }
+
+    async fn leave_line(&self) -> Result<()> {
+        self.withdraw(Withdrawn::LeftQueue).await
+    }
+
+    async fn withdraw(&self, expected: Withdrawn) -> Result<()> {
         let left = self.engine.withdraw(std::slice::from_ref(&self.claim)).await?;
-        ensure!(left == [Withdrawn::Released], "{left:?}");
+        ensure!(left == [expected], "{left:?}");
         Ok(())
     }
 }
@@ -78,6 +97,74 @@ async fn nobody_looks_whom_it_was_passed_on_to() -> Result<()> {
     // The first never waited and knows nobody: so the second looks.
     let requests = set.servers[0].requests().await? - before;
     ensure!(requests < 2 * WAITERS as u64, "{requests} requests for {WAITERS} hand-overs");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_takes_turns_knows_who_comes_next_and_hears_whom_it_waits_for() -> Result<()> {
+    const ROUNDS: usize = 5;
+    let set = one().await?;
+    let mut members = Vec::new();
+    for _ in 0..6 {
+        members.push(Member::join(&set, None).await?);
+    }
+    // In the first round each looks who comes next, and all have time for it; whose turn it was at once does not.
+    for _ in 0..2 {
+        for member in &mut members {
+            settled(&set).await?;
+            member.granted().await?;
+            member.again().await?;
+        }
+    }
+    let counted = async || -> Result<[u64; 3]> {
+        let (server, all) = (&set.servers[0], settled(&set).await?);
+        Ok([all, server.messages("Range").await?, server.messages("Watch").await?])
+    };
+    let before = counted().await?;
+    let mut last = None;
+    for _ in 0..ROUNDS {
+        for member in &mut members {
+            let token = Some(member.granted().await?.token);
+            ensure!(token > last, "{token:?} came after {last:?}");
+            last = token;
+            member.again().await?;
+        }
+    }
+    let (after, turns) = (counted().await?, (ROUNDS * members.len()) as u64);
+    let [all, ranges, watches] = [0, 1, 2].map(|kind| after[kind] - before[kind]);
+    ensure!((ranges, watches) == (0, 0), "{ranges} looks who comes next, {watches} new watches");
+    // Taken, given back, and looked at where the two watches spoke too far apart.
+    ensure!(all <= 3 * turns, "{all} requests for {turns} turns");
+    Ok(())
+}
+
+/// Two who take turns expect each other, and a third came between: it is not told, and the one who is holds nothing.
+#[tokio::test]
+async fn whoever_is_expected_by_mistake_holds_nothing() -> Result<()> {
+    let set = one().await?;
+    let (mut one, mut two) = (Member::join(&set, None).await?, Member::join(&set, None).await?);
+    for _ in 0..3 {
+        settled(&set).await?;
+        one.granted().await?;
+        one.again().await?;
+        two.granted().await?;
+        two.again().await?;
+    }
+    one.granted().await?;
+    two.leave_line().await?;
+    let mut between = Member::join(&set, None).await?;
+    two = Member::join_with(Arc::clone(&two.engine), None).await?;
+    settled(&set).await?;
+    one.again().await?;
+    let token = between.granted().await?.token;
+    settled(&set).await?;
+    ensure!(!two.waits.is_finished(), "two hold at once");
+    between.leave().await?;
+    ensure!(two.granted().await?.token > token, "the token fell");
+    // Whoever is expected and gone is nobody's hindrance.
+    one.leave_line().await?;
+    two.again().await?;
+    two.granted().await?;
     Ok(())
 }
 
