@@ -60,10 +60,10 @@ fn a_limited_wait_ends_in_time_although_the_server_died() {
 fn a_command_that_outlives_the_server_is_answered_for_promptly() {
     for stop in [false, true] {
         let served = Served::new();
-        let command = "while ! test -e go; do sleep 0.02; done; exit 7";
+        let command = "echo runs > runs; while ! test -e go; do sleep 0.02; done; exit 7";
         let runs = ["run", "x", "--and", "y", "--ttl", "60s", "--", "sh", "-c", command];
         let holder = served.sandbox.start(runs);
-        served.sandbox.until("y", 1, 0);
+        served.sandbox.until_written("runs", "runs");
         if stop {
             served.server.stop().unwrap();
         } else {
@@ -87,8 +87,10 @@ fn who_lost_the_lock_with_its_server_is_told_what_became_of_the_renewals() {
             let mut served = Served::new();
             served.sandbox =
                 Sandbox::at(&format!("redis://{}?call-timeout={call_timeout}", served.server.address()));
-            let holder = served.sandbox.start(["run", "x", "--ttl", "3s", "--", "sleep", "1000"]);
-            served.sandbox.until("x", 1, 0);
+            let command = "echo runs > runs; exec sleep 1000";
+            let holder = served.sandbox.start(["run", "x", "--ttl", "3s", "--", "sh", "-c", command]);
+            // What the server knows first is not enough: the answer may be on its way.
+            served.sandbox.until_written("runs", "runs");
             if stop {
                 served.server.stop().unwrap();
             } else {
@@ -132,9 +134,9 @@ fn a_watch_goes_on_once_the_server_is_back() {
 #[test]
 fn a_server_that_comes_back_in_time_costs_nothing() {
     let served = Served::new();
-    let command = "while ! test -e go; do sleep 0.02; done";
+    let command = "echo runs > runs; while ! test -e go; do sleep 0.02; done";
     let holder = served.sandbox.start(["run", "x", "--ttl", "60s", "--", "sh", "-c", command]);
-    served.sandbox.until("x", 1, 0);
+    served.sandbox.until_written("runs", "runs");
     served.server.stop().unwrap();
     std::fs::write(served.sandbox.path("go"), "").unwrap();
     served.server.go_on().unwrap();

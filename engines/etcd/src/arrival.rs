@@ -57,14 +57,20 @@ fn source_of(stored: &str) -> Source {
 }
 
 async fn look(config: &EtcdConfig, line: &Line, key: &[u8]) -> Result<(u64, i64, Option<KeyValue>)> {
-    // With a comparison, so that a user who may not write is told now.
-    let txn = Txn::new()
-        .when(created_at(key.to_vec(), -1))
-        .then(put(key.to_vec(), "", 0))
-        .or_else(get(key.to_vec()));
+    // Never true: a transaction that might write is refused to a user who may not, who is told now. Of one that cannot,
+    // the servers only agree that it is current, and write nothing down.
+    let mut txn = Txn::new().when(created_at(key.to_vec(), -1)).or_else(get(key.to_vec()));
+    if is_somebody(config) {
+        txn = txn.then(put(key.to_vec(), "", 0));
+    }
     let answer = ask(config, line, txn).await?;
     let header = answer.header.clone().ok_or_else(unexpected)?;
     Ok((header.cluster_id, header.revision, Answers::of(answer).key()?))
+}
+
+/// Whether the servers know us by name, and may let us do less than others.
+fn is_somebody(config: &EtcdConfig) -> bool {
+    config.login.is_some() || config.tls.as_ref().is_some_and(|tls| tls.cert.is_some())
 }
 
 async fn ask(config: &EtcdConfig, line: &Line, txn: Txn) -> Result<TxnResponse> {

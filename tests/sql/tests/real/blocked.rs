@@ -129,8 +129,9 @@ async fn commits_that_wait_for_another_server_leave_no_processes_behind() -> Res
 
 #[tokio::test]
 async fn whoever_cannot_hear_any_more_listens_again_and_asks() -> Result<()> {
-    const EAR: &str =
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'palisade' AND query LIKE 'LISTEN%'";
+    // Once it was silent for a second it is asked for nothing at all, to see whether it answers.
+    const EAR: &str = "SELECT pid FROM pg_stat_activity WHERE application_name = 'palisade'
+        AND (query LIKE 'LISTEN%' OR (query = '' AND state = 'idle' AND query_start IS NOT NULL))";
     let server = postgres().await?;
     let holder = client(&server.url()).await?;
     let ear = server.psql(EAR).await?;
