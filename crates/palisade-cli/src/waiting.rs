@@ -1,12 +1,16 @@
 //! Waiting for a lock: saying for whom, and leaving when asked to.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use palisade::{ClaimId, ClaimView, Client, ResourceView};
+use futures::StreamExt;
+use palisade::{ClaimId, ClaimView, Client, ConnectionState, ResourceView};
 use rustix::process::Signal;
+use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::exit::{complain, explained};
 use crate::output::{age, known_age, printable, who};
 use crate::process::Signals;
 
@@ -19,8 +23,8 @@ pub(crate) enum Waited<T> {
     Signal(Signal),
 }
 
-/// Waits for `work`, which takes `names`. On a terminal, or if told to, says each second who
-/// holds them.
+/// Waits for `work`, which takes `names`. On a terminal, or if told to, says each second who holds them; always, if the
+/// engine is out of reach for longer than that.
 pub(crate) async fn wait_for<T>(
     client: &Client,
     names: &[&str],
@@ -28,25 +32,49 @@ pub(crate) async fn wait_for<T>(
     work: impl Future<Output = T>,
     signals: &mut Signals,
 ) -> Waited<T> {
-    let terminal = io::stderr().is_terminal();
     let mut work = std::pin::pin!(work);
-    let mut line = Line { terminal, shown: Vec::new() };
-    let mut news = std::pin::pin!(async {
-        if !terminal && !verbose {
-            std::future::pending::<()>().await;
-        }
-        loop {
-            tokio::time::sleep(Line::EVERY).await;
-            if let Ok(Some(view)) = whom(client, names).await {
-                line.show(client, &view);
-            }
-        }
-    });
+    let mut news = std::pin::pin!(tell_news(client, names, verbose));
     tokio::select! {
         biased;
         done = &mut work => Waited::Done(done),
         signal = signals.next_ending() => Waited::Signal(signal),
-        () = &mut news => unreachable!("the news never end"),
+        never = &mut news => match never {},
+    }
+}
+
+async fn tell_news(client: &Client, names: &[&str], verbose: bool) -> Infallible {
+    let mut states = Box::pin(client.connection().fuse());
+    let mut line = Line { terminal: io::stderr().is_terminal(), shown: String::new() };
+    let (mut down, mut said) = (false, false);
+    let mut looks = tokio::time::interval_at(Instant::now() + Line::EVERY, Line::EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(state) = states.next() => {
+                down = matches!(state, ConnectionState::Suspended | ConnectionState::Lost);
+                looks.reset();
+                if said && !down {
+                    said = false;
+                    line.complain("the engine is back; waiting on");
+                }
+                continue;
+            }
+            _ = looks.tick() => {}
+        }
+        if down && !said {
+            said = true;
+            let names = printable(&names.join(", "));
+            line.complain(&format!("{names}: the engine is out of reach; waiting on until it is back"));
+        } else if line.terminal || verbose {
+            match whom(client, names).await {
+                Ok(Some(view)) => {
+                    let holders: Vec<ClaimId> = view.holders.iter().map(|holder| holder.claim).collect();
+                    line.show(&format!("{holders:?}"), &describe(client, &view));
+                }
+                Ok(None) => line.show_why(names, "nobody is shown to hold it"),
+                Err(error) => line.show_why(names, &explained(&error)),
+            }
+        }
     }
 }
 
@@ -54,33 +82,48 @@ pub(crate) async fn wait_for<T>(
 #[derive(Debug)]
 struct Line {
     terminal: bool,
-    /// Those who held it at the last line.
-    shown: Vec<ClaimId>,
+    /// What it says, but for what goes on changing.
+    shown: String,
 }
 
 impl Line {
     const EVERY: Duration = Duration::from_secs(1);
 
-    /// A terminal's line is written anew; elsewhere only another holder is worth a line.
-    fn show(&mut self, client: &Client, view: &ResourceView) {
-        let holders: Vec<ClaimId> = view.holders.iter().map(|holder| holder.claim).collect();
-        let news = std::mem::replace(&mut self.shown, holders.clone()) != holders;
-        let text = describe(client, view);
+    /// A terminal's line is written anew; elsewhere only what is news, as `about` tells, is worth a line.
+    fn show(&mut self, about: &str, text: &str) {
+        let is_news = self.shown != about;
+        about.clone_into(&mut self.shown);
         let mut stderr = io::stderr();
         // Nobody reading it is no reason to stop waiting.
         if self.terminal {
             let _ = write!(stderr, "\r\x1b[K{text}");
-        } else if news {
+        } else if is_news {
             let _ = writeln!(stderr, "{text}");
         }
+    }
+
+    /// Says why those are waited for of whom nobody is shown.
+    fn show_why(&mut self, names: &[&str], why: &str) {
+        self.show(why, &format!("waiting for {}: {why}", printable(&names.join(", "))));
+    }
+
+    /// Says what stays on the screen.
+    fn complain(&mut self, message: &str) {
+        self.clear();
+        complain(message);
+    }
+
+    fn clear(&mut self) {
+        if self.terminal && !self.shown.is_empty() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+        self.shown.clear();
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if self.terminal && !self.shown.is_empty() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        self.clear();
     }
 }
 

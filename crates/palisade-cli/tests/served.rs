@@ -57,6 +57,22 @@ fn a_limited_wait_ends_in_time_although_the_server_died() {
 }
 
 #[test]
+fn who_waits_for_a_server_that_is_gone_is_told_so() {
+    let served = Served::new();
+    let holder = served.sandbox.start(["run", "x", "--ttl", "1s", "--", "sleep", "1000"]);
+    served.sandbox.until("x", 1, 0);
+    let waiter = served.sandbox.start_into("waiter", ["run", "x", "--", "touch", "ran"]);
+    served.sandbox.until("x", 1, 1);
+    served.kill();
+    served.sandbox.until_written("waiter.err", "x: the engine is out of reach; waiting on until it is back");
+    drop(holder);
+    served.runtime.block_on(served.server.start_again(true)).unwrap();
+    served.sandbox.until_written("waiter.err", "the engine is back; waiting on");
+    until("it ran", || served.sandbox.path("ran").exists());
+    drop(waiter);
+}
+
+#[test]
 fn a_command_that_outlives_the_server_is_answered_for_promptly() {
     for stop in [false, true] {
         let served = Served::new();

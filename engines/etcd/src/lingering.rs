@@ -109,37 +109,40 @@ mod tests {
         Name::new(name).unwrap()
     }
 
-    fn some(next: &str) -> Option<String> {
-        Some(next.to_owned())
+    fn note(lingering: &Lingering, own: &str, next: &str) {
+        lingering.comes_after(&name("here"), own, Some(next.to_owned()));
+    }
+
+    fn next(lingering: &Lingering, own: &str) -> String {
+        lingering.next(&name("here"), own).unwrap_or_default()
     }
 
     #[test]
     fn who_comes_after_is_known_of_each_key() {
-        let (lingering, here) = (Lingering::default(), name("here"));
-        lingering.comes_after(&here, "a", some("b"));
-        lingering.comes_after(&here, "a-1", some("c"));
-        lingering.comes_after(&here, "a", some("d"));
-        assert_eq!(lingering.next(&here, "a"), some("d"));
-        assert_eq!(lingering.next(&here, "a-1"), some("c"));
+        let lingering = Lingering::default();
+        for (own, other) in [("a", "b"), ("a-1", "c"), ("a", "d")] {
+            note(&lingering, own, other);
+        }
+        assert_eq!((next(&lingering, "a"), next(&lingering, "a-1")), ("d".into(), "c".into()));
         assert_eq!(lingering.next(&name("elsewhere"), "a"), None);
-        lingering.comes_after(&here, "a", None);
-        assert_eq!(lingering.next(&here, "a"), None);
-        lingering.forget(&here);
-        assert_eq!(lingering.next(&here, "a-1"), None);
+        lingering.comes_after(&name("here"), "a", None);
+        assert_eq!(next(&lingering, "a"), "");
+        lingering.forget(&name("here"));
+        assert_eq!(next(&lingering, "a-1"), "");
     }
 
     #[test]
     fn of_many_the_oldest_is_forgotten() {
-        let (lingering, here) = (Lingering::default(), name("here"));
+        let lingering = Lingering::default();
         for key in 0..=Lingering::KEYS_AT_MOST {
-            lingering.comes_after(&here, &key.to_string(), some("next"));
+            note(&lingering, &key.to_string(), "next");
         }
-        assert_eq!((lingering.next(&here, "0"), lingering.next(&here, "1")), (None, some("next")));
+        assert_eq!((next(&lingering, "0"), next(&lingering, "1")), (String::new(), "next".into()));
         for other in 1..Lingering::AT_MOST {
             lingering.expect(&name(&other.to_string()));
         }
-        assert!(lingering.is_at(&here));
+        assert!(lingering.is_at(&name("here")));
         lingering.expect(&name("one more"));
-        assert!(!lingering.is_at(&here));
+        assert!(!lingering.is_at(&name("here")));
     }
 }

@@ -232,7 +232,7 @@ impl Inner {
         const LONGEST: Duration = Duration::from_secs(2);
         // Of those who take turns, the next comes when the one ahead of us has had its turn: who looks before that looks twice.
         let mut pause = (self.lingering.waited(&claim.resource) / 4).clamp(FIRST, LONGEST);
-        while claim.mode == Mode::Exclusive && !self.is_settled(claim, own) {
+        while claim.mode == Mode::Exclusive && !self.is_settled(claim, own.as_ref()) {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
             let Ok(_turn) = self.settling.acquire().await else { break };
@@ -245,9 +245,9 @@ impl Inner {
     }
 
     /// Whether a claim that waits can be handed over to and hand over itself without a look, as far as is known.
-    fn is_settled(&self, claim: &Claim, own: &Option<Own>) -> bool {
+    fn is_settled(&self, claim: &Claim, own: Option<&Own>) -> bool {
         let Some(known) = self.claims.get(claim.id) else { return true };
-        own.as_ref().is_some_and(|own| own.tail == known.seat.tail)
+        own.is_some_and(|own| own.tail == known.seat.tail)
             && (self.claims.behind(claim.id).is_some()
                 || self.lingering.next(&claim.resource, &known.seat.tail).is_some())
     }
@@ -262,7 +262,7 @@ impl Inner {
             let ear = in_use.line.watching.writes(resource.lock(&tail));
             *own = (in_use.number == number).then_some(Own { tail, ear, told: false });
         }
-        if self.is_settled(claim, own) {
+        if self.is_settled(claim, own.as_ref()) {
             return Ok(());
         }
         let answer = self.link.range_over(number, look_behind(&resource, created)).await?;
