@@ -49,7 +49,14 @@ async fn tell_news(client: &Client, names: &[&str], verbose: bool) -> Infallible
     let mut looks = tokio::time::interval_at(Instant::now() + Line::EVERY, Line::EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        let look = async {
+            looks.tick().await;
+            // One that is out of reach would be waited for.
+            let looks_at = !down && (line.terminal || verbose);
+            if looks_at { Some(whom(client, names).await) } else { None }
+        };
         tokio::select! {
+            biased;
             Some(state) = states.next() => {
                 down = matches!(state, ConnectionState::Suspended | ConnectionState::Lost);
                 looks.reset();
@@ -57,22 +64,20 @@ async fn tell_news(client: &Client, names: &[&str], verbose: bool) -> Infallible
                     said = false;
                     line.complain("the engine is back; waiting on");
                 }
-                continue;
             }
-            _ = looks.tick() => {}
-        }
-        if down && !said {
-            said = true;
-            let names = printable(&names.join(", "));
-            line.complain(&format!("{names}: the engine is out of reach; waiting on until it is back"));
-        } else if line.terminal || verbose {
-            match whom(client, names).await {
-                Ok(Some(view)) => {
+            looked = look => match looked {
+                Some(Ok(Some(view))) => {
                     let holders: Vec<ClaimId> = view.holders.iter().map(|holder| holder.claim).collect();
                     line.show(&format!("{holders:?}"), &describe(client, &view));
                 }
-                Ok(None) => line.show_why(names, "nobody is shown to hold it"),
-                Err(error) => line.show_why(names, &explained(&error)),
+                Some(Ok(None)) => line.show_why(names, "nobody is shown to hold it"),
+                Some(Err(error)) => line.show_why(names, &explained(&error)),
+                None if down && !said => {
+                    said = true;
+                    let names = printable(&names.join(", "));
+                    line.complain(&format!("{names}: the engine is out of reach; waiting on until it is back"));
+                }
+                None => {}
             }
         }
     }

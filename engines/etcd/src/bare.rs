@@ -49,7 +49,7 @@ impl Bare {
     /// # Errors
     /// The server says no.
     pub async fn lease(&self, seconds: u32) -> Result<i64> {
-        let request = LeaseGrantRequest { ttl: i64::from(seconds), id: 0 };
+        let request = LeaseGrantRequest { ttl: i64::from(seconds) };
         Ok(self.ask::<_, LeaseGrantResponse>(path::LEASE_GRANT, request).await?.id)
     }
 

@@ -3,15 +3,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use palisade_core::{BootInstant, Clock, Effect, Error, Result, SystemClock, Ttl};
+use palisade_core::{BootInstant, Clock, Result, SystemClock, Ttl};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
 use tonic::Status;
 
 use crate::engine::Inner;
-use crate::error::{closed, is_lease_gone, unexpected};
+use crate::error::{is_lease_gone, unexpected};
 use crate::proto::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse, PutRequest, PutResponse, path,
 };
@@ -38,10 +36,8 @@ type Place = Arc<tokio::sync::Mutex<Option<Arc<Lease>>>>;
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) id: i64,
-    /// The TTL in force: what was asked for, or more once the server said so. In nanoseconds.
-    ttl: AtomicU64,
-    /// What became of the question for it.
-    granting: watch::Receiver<Granting>,
+    /// The TTL in force, as the server said.
+    pub(crate) ttl: Duration,
     /// The moment before the last refresh that reached the server was sent, in nanoseconds.
     refreshed: AtomicU64,
     ended: AtomicBool,
@@ -51,20 +47,11 @@ pub(crate) struct Lease {
     pub(crate) announced: AtomicBool,
 }
 
-#[derive(Debug)]
-enum Granting {
-    Asked,
-    Granted,
-    InDoubt,
-    Refused(Error),
-}
-
 impl Lease {
-    fn new(id: i64, ttl: Duration, sent: BootInstant, granting: watch::Receiver<Granting>) -> Self {
+    fn new(id: i64, ttl: Duration, sent: BootInstant) -> Self {
         Self {
             id,
-            ttl: AtomicU64::new(ttl.as_nanos() as u64),
-            granting,
+            ttl,
             refreshed: AtomicU64::new(sent.as_nanos()),
             ended: AtomicBool::new(false),
             announcing: AtomicBool::new(false),
@@ -74,32 +61,12 @@ impl Lease {
 
     #[cfg(test)]
     pub(crate) fn of(id: i64) -> Self {
-        let granting = watch::channel(Granting::Granted).1;
-        Self::new(id, Duration::from_secs(15), SystemClock.now(), granting)
-    }
-
-    pub(crate) fn ttl(&self) -> Duration {
-        Duration::from_nanos(self.ttl.load(Ordering::Acquire))
-    }
-
-    /// Whether no answer has come yet to the question for it.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        matches!(*self.granting.borrow(), Granting::Asked)
-    }
-
-    /// Completes once it was granted, or may have been.
-    pub(crate) async fn granted(&self) -> Result<()> {
-        let mut granting = self.granting.clone();
-        match granting.wait_for(|granting| !matches!(granting, Granting::Asked)).await.as_deref() {
-            Ok(Granting::Refused(error)) => Err(error.for_another()),
-            Ok(_) => Ok(()),
-            Err(_) => Err(closed()),
-        }
+        Self::new(id, Duration::from_secs(15), SystemClock.now())
     }
 
     /// Until when the server honours it at least, on our clock.
     pub(crate) fn until(&self) -> BootInstant {
-        BootInstant::from_nanos(self.refreshed.load(Ordering::Acquire)) + self.ttl()
+        BootInstant::from_nanos(self.refreshed.load(Ordering::Acquire)) + self.ttl
     }
 
     /// Notes a refresh that reached the server.
@@ -118,7 +85,7 @@ impl Lease {
     }
 
     fn is_fresh(&self, now: BootInstant) -> bool {
-        !self.is_over() && self.until().saturating_since(now) > self.ttl() * 3 / 4
+        !self.is_over() && self.until().saturating_since(now) > self.ttl * 3 / 4
     }
 }
 
@@ -128,9 +95,8 @@ fn seconds(ttl: Ttl) -> u64 {
 }
 
 impl Inner {
-    /// A lease for claims of this TTL, of which at least three quarters are left. A new one may not be granted yet: what
-    /// needs it is sent right behind the question for it, and is refused should it come first.
-    pub(crate) async fn lease(self: &Arc<Self>, ttl: Ttl) -> Result<Arc<Lease>> {
+    /// A lease for claims of this TTL, of which at least three quarters are left.
+    pub(crate) async fn lease(&self, ttl: Ttl) -> Result<Arc<Lease>> {
         let place = Arc::clone(self.leases.by_seconds.lock().entry(seconds(ttl)).or_default());
         // One at a time: all others want the same.
         let mut place = place.lock().await;
@@ -140,47 +106,17 @@ impl Inner {
             }
             self.lease_is_over(lease);
         }
-        let (lease, mut asking) = self.ask_for_lease(seconds(ttl));
+        let lease = Arc::new(self.grant(seconds(ttl)).await?);
         *place = Some(Arc::clone(&lease));
-        if futures::poll!(asking.as_mut()).is_pending() {
-            self.runtime.spawn(asking);
-        }
-        // So that it is on its way by itself: of two requests that come together a server may begin with either.
-        tokio::task::yield_now().await;
         Ok(lease)
     }
 
-    /// A lease whose number is ours, and the question for it.
-    fn ask_for_lease(self: &Arc<Self>, seconds: u64) -> (Arc<Lease>, BoxFuture<'static, ()>) {
-        let (said, granting) = watch::channel(Granting::Asked);
-        let id = rand::random_range(1..=i64::MAX);
-        let lease = Arc::new(Lease::new(id, Duration::from_secs(seconds), SystemClock.now(), granting));
-        let (inner, asked_for) = (Arc::clone(self), Arc::clone(&lease));
-        let asking = async move {
-            said.send_replace(match inner.grant(seconds, id).await {
-                Ok(granted) => {
-                    asked_for.ttl.fetch_max(granted.ttl().as_nanos() as u64, Ordering::AcqRel);
-                    asked_for.refreshed_at(BootInstant::from_nanos(granted.refreshed.into_inner()));
-                    Granting::Granted
-                }
-                // It may be there, and what was sent behind the question on it: whoever asks for that again is told.
-                Err(error) if error.effect() == Effect::Unknown => Granting::InDoubt,
-                Err(error) => {
-                    inner.lease_is_over(&asked_for);
-                    Granting::Refused(error)
-                }
-            });
-        };
-        (lease, Box::pin(asking))
-    }
-
-    /// Asks for a new lease of this number, or of one that the server chooses if that is 0.
-    pub(crate) async fn grant(&self, seconds: u64, id: i64) -> Result<Lease> {
-        let request = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
+    /// Asks for a new lease.
+    pub(crate) async fn grant(&self, seconds: u64) -> Result<Lease> {
+        let request = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX) };
         let answer = self.link.call::<_, LeaseGrantResponse>(path::LEASE_GRANT, request).await?;
         let granted = u64::try_from(answer.value.ttl).map_err(|_| unexpected())?;
-        let granting = watch::channel(Granting::Granted).1;
-        Ok(Lease::new(answer.value.id, Duration::from_secs(granted), answer.sent, granting))
+        Ok(Lease::new(answer.value.id, Duration::from_secs(granted), answer.sent))
     }
 
     /// Has a lease announced, once, without waiting for it: until then deadlines tell what the server does not.
@@ -202,9 +138,7 @@ impl Inner {
                 () = self.link.until_closed() => return,
             };
             tokio::time::sleep(MOMENT).await;
-            if lease.granted().await.is_ok() {
-                self.announce_now(&lease).await;
-            }
+            self.announce_now(&lease).await;
         }
     }
 
@@ -234,7 +168,7 @@ impl Inner {
         if lease.has_run_out() {
             return Ok(false);
         }
-        let (ttl, sent) = self.beat_id(lease.id, lease.ttl()).await?;
+        let (ttl, sent) = self.beat_id(lease.id, lease.ttl).await?;
         if ttl <= 0 {
             return Ok(false);
         }
@@ -298,7 +232,7 @@ impl Inner {
         {
             return Ok(lease.id);
         }
-        let lease = self.grant(SECONDS, 0).await?;
+        let lease = self.grant(SECONDS).await?;
         let id = lease.id;
         *place = Some(lease);
         Ok(id)

@@ -255,9 +255,6 @@ pub(crate) struct Event {
 pub(crate) struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
     pub(crate) ttl: i64,
-    /// The lease's number; 0 to have the server choose one.
-    #[prost(int64, tag = "2")]
-    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

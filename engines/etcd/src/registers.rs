@@ -96,7 +96,7 @@ impl Inner {
                 return Ok(written);
             }
             if let (Some(after), None) = (expires_in, lease) {
-                lease = Some(self.grant(whole_seconds(after), 0).await?.id);
+                lease = Some(self.grant(whole_seconds(after)).await?.id);
             }
             let same = seen.register.version == before.version;
             let changed = if same { Stored::Fence } else { Stored::Value { lease } };

@@ -91,7 +91,7 @@ impl Inner {
         }
         let request = TimeToLiveRequest { id: lease.id, keys: true };
         let keys = self.link.call::<_, TimeToLiveResponse>(path::LEASE_TIME_TO_LIVE, request);
-        let (beat, keys) = futures::future::try_join(self.beat_id(lease.id, lease.ttl()), keys).await?;
+        let (beat, keys) = futures::future::try_join(self.beat_id(lease.id, lease.ttl), keys).await?;
         let (ttl, sent) = beat;
         let alive = ttl > 0 && !lease.is_over();
         if alive {

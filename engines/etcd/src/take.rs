@@ -46,7 +46,6 @@ impl Inner {
             }
             let lease = self.lease(claim.ttl).await?;
             let known = self.claims.asked(claim, &lease, SystemClock.now());
-            let may_overtake = known.seat.lease.is_asked_for();
             self.announce_soon(&lease);
             match self.take(claim, &known).await {
                 Ok(Taken::Done(claimed)) => return Ok(claimed),
@@ -55,11 +54,7 @@ impl Inner {
                 Ok(Taken::KeyInUse) => self.claims.reseat(claim.id, &lease),
                 Err(error) if is_lease_gone(&error) => {
                     self.claims.forget(claim.id, GoneReason::SessionLost);
-                    if may_overtake {
-                        known.seat.lease.granted().await?;
-                    } else {
-                        self.lease_is_over(&known.seat.lease);
-                    }
+                    self.lease_is_over(&known.seat.lease);
                 }
                 Err(error) => {
                     match error.effect() {

@@ -5,7 +5,7 @@ use palisade_core::{Departure, Effect, Gather, Gathered, Name, Result};
 use prost::Message;
 
 use crate::engine::Inner;
-use crate::error::{closed, unexpected};
+use crate::error::{closed, is_lease_gone, unexpected};
 use crate::link::Answer;
 use crate::proto::TxnResponse;
 use crate::txn::{Answers, Txn};
@@ -60,7 +60,10 @@ impl Inner {
             let all = Txn::new().then_all(gathered.iter().map(|one| one.question.txn.clone().nested()));
             match self.link.txn(all).await {
                 Ok(answer) => return tell_all(gathered, answer),
-                Err(error) if error.effect() == Effect::Unknown || error.is_transient() => {
+                Err(error)
+                    if error.effect() == Effect::Unknown
+                        || (error.is_transient() && !is_lease_gone(&error)) =>
+                {
                     return gathered.into_iter().for_each(|one| one.tell(Err(error.for_another())));
                 }
                 // It may be the fault of one, whose lease has ended, or who may not write what it wants to.

@@ -108,19 +108,26 @@ async fn who_takes_turns_knows_who_comes_next_and_hears_whom_it_waits_for() -> R
     for _ in 0..6 {
         members.push(Member::join(&set, None).await?);
     }
-    // In the first round each looks who comes next, and all have time for it; whose turn it was at once does not.
-    for _ in 0..2 {
+    let counted = async || -> Result<[u64; 3]> {
+        let (server, all) = (&set.servers[0], settled(&set).await?);
+        Ok([all, server.messages("Range").await?, server.messages("Watch").await?])
+    };
+    // Until each has looked who comes next, and had the time for it.
+    let mut before = counted().await?;
+    for round in 0.. {
+        ensure!(round < 20, "somebody goes on looking");
         for member in &mut members {
             settled(&set).await?;
             member.granted().await?;
             member.again().await?;
         }
+        let after = counted().await?;
+        let looked = after[1..] != before[1..];
+        before = after;
+        if !looked {
+            break;
+        }
     }
-    let counted = async || -> Result<[u64; 3]> {
-        let (server, all) = (&set.servers[0], settled(&set).await?);
-        Ok([all, server.messages("Range").await?, server.messages("Watch").await?])
-    };
-    let before = counted().await?;
     let mut last = None;
     for _ in 0..ROUNDS {
         for member in &mut members {
@@ -138,33 +145,48 @@ async fn who_takes_turns_knows_who_comes_next_and_hears_whom_it_waits_for() -> R
     Ok(())
 }
 
-/// Two who take turns expect each other, and a third came between: it is not told, and the one who is holds nothing.
+/// Who takes turns expects whoever came next the last time, and another came between: it is not told, and the one who is
+/// holds nothing.
 #[tokio::test]
 async fn whoever_is_expected_by_mistake_holds_nothing() -> Result<()> {
     let set = one().await?;
-    let (mut one, mut two) = (Member::join(&set, None).await?, Member::join(&set, None).await?);
-    for _ in 0..3 {
-        settled(&set).await?;
-        one.granted().await?;
-        one.again().await?;
-        two.granted().await?;
-        two.again().await?;
+    let (mut one, mut two, mut three) =
+        (Member::join(&set, None).await?, Member::join(&set, None).await?, Member::join(&set, None).await?);
+    // Each has waited, and had the time to see who came after.
+    for _ in 0..2 {
+        for member in [&mut one, &mut two, &mut three] {
+            settled(&set).await?;
+            member.granted().await?;
+            member.again().await?;
+        }
     }
-    one.granted().await?;
+    for member in [&mut one, &mut two] {
+        member.granted().await?;
+        member.again().await?;
+    }
+    three.granted().await?;
+    // Before it is one's turn again another one comes to stand behind it.
     two.leave_line().await?;
     let mut between = Member::join(&set, None).await?;
     two = Member::join_with(Arc::clone(&two.engine), None).await?;
-    settled(&set).await?;
-    one.again().await?;
+    three.leave().await?;
+    one.granted().await?;
+    let written =
+        set.servers[0].ctl(&["get", "orders/", "--prefix", "--sort-by=CREATE", "-w", "fields"]).await?;
+    one.leave().await?;
     let token = between.granted().await?.token;
     settled(&set).await?;
+    let after =
+        set.servers[0].ctl(&["get", "orders/", "--prefix", "--sort-by=CREATE", "-w", "fields"]).await?;
+    let times = |said: &str| -> Vec<String> {
+        said.lines().filter_map(|line| line.strip_prefix("\"ModRevision\" : ").map(str::to_owned)).collect()
+    };
+    let (before, after) = (times(&written), times(&after));
+    ensure!(before.last() != after.last(), "two was not expected: {before:?} {after:?}");
+    ensure!(before[1] == after[0], "the one between was: {before:?} {after:?}");
     ensure!(!two.waits.is_finished(), "two hold at once");
     between.leave().await?;
     ensure!(two.granted().await?.token > token, "the token fell");
-    // Whoever is expected and gone is nobody's hindrance.
-    one.leave_line().await?;
-    two.again().await?;
-    two.granted().await?;
     Ok(())
 }
 
