@@ -14,7 +14,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[derive(Debug)]
 pub(crate) struct OneCore {
     before: CpuSet,
-    one: usize,
 }
 
 impl OneCore {
@@ -23,10 +22,9 @@ impl OneCore {
         let mut one = CpuSet::new();
         // The first often has the interrupts of all.
         let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu));
-        let last = last.context("no processor may be used")?;
-        one.set(last);
-        let entered = Self { before, one: last };
-        if let Err(problem) = move_all(&one, &[std::process::id()]) {
+        one.set(last.context("no processor may be used")?);
+        let entered = Self { before };
+        if let Err(problem) = move_all(&one) {
             // What was moved goes back; why not all could be is what there is to tell.
             let _ = entered.leave();
             return Err(problem.context("cannot move the run to one processor"));
@@ -36,28 +34,16 @@ impl OneCore {
 
     /// Goes back; what is measured next needs all processors.
     pub(crate) fn leave(self) -> Result<()> {
-        let mut others = self.before;
-        others.unset(self.one);
-        let us = std::process::id();
-        // What wakes now and then stays where it woke last: a server that shared our processor would go on to, for as
-        // long as a minute, where one that was started just now is beside us.
-        let apart = if others.count() == 0 {
-            Ok(())
-        } else {
-            let started: Vec<u32> = children(us).into_iter().map(i32::cast_unsigned).collect();
-            move_all(&others, &started)
-        };
-        let back = move_all(&self.before, &[us]);
-        apart.and(back).context("cannot move the run back to all processors")
+        move_all(&self.before).context("cannot move the run back to all processors")
     }
 }
 
-/// Moves every thread of these processes and of all that descend from them. What they start later goes with them.
-fn move_all(to: &CpuSet, of: &[u32]) -> Result<()> {
+/// Moves every thread of this process and of all that descend from it. What they start later goes with them.
+fn move_all(to: &CpuSet) -> Result<()> {
     let (mut moved, mut problem) = (HashSet::new(), None);
     // Again, for what was started by one that had not been moved yet.
     loop {
-        let threads = threads_of_all(of);
+        let threads = threads_of_all(std::process::id());
         let new: Vec<i32> = threads.into_iter().filter(|thread| moved.insert(*thread)).collect();
         if new.is_empty() {
             return problem.map_or(Ok(()), |problem: rustix::io::Errno| Err(problem.into()));
@@ -73,8 +59,8 @@ fn move_all(to: &CpuSet, of: &[u32]) -> Result<()> {
     }
 }
 
-fn threads_of_all(of: &[u32]) -> Vec<i32> {
-    let (mut threads, mut to_see) = (Vec::new(), of.to_vec());
+fn threads_of_all(first: u32) -> Vec<i32> {
+    let (mut threads, mut to_see) = (Vec::new(), vec![first]);
     while let Some(process) = to_see.pop() {
         // One that has ended meanwhile has none.
         let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
